@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from container.aeron import AeronClient
 from container.testing import transport_probe as probe
 from container.transport.streams import Image, Publication, Subscription
+from tests.limits import LIMIT_S
 
-LIMIT_S = 20.0
 IPC = "aeron:ipc"
 _PUBLISHER_LIMIT = 1  # type of the counter that a driver has for it
 _STREAM_IDS = itertools.count(2001)

@@ -26,12 +26,12 @@ from container.transport.clocks import Clock, SystemClock
 from container.transport.counters import Counter, Counters
 from container.transport.seam import Client
 from container.transport.streams import Image, Publication, Subscription
+from tests.limits import LIMIT_S
 from tests.store_world import NOW_MS, StoreWorld
 
 TERM = 1 << 16
 HEADER_LENGTH = 32
 PADDING = 0
-LIMIT_S = 20.0
 IPC = "aeron:ipc?term-length=64k|mtu=1408"
 CORRELATION_ID, SUBSCRIPTION_ID, REPLAY_SESSION_ID = 77, 78, 79
 CONNECT_TIMEOUT_NS = 5_000_000_000

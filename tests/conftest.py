@@ -19,6 +19,7 @@ from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from tests.client_world import World
 from tests.pauses import run
+from tests.seeds import commit
 from tests.threaded_members import ThreadedMembers
 from tests.times import VARIABLE, TimesPlugin
 
@@ -50,6 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="container-tests-")
         config.stash[OWN_DIRECTORY] = config.option.basetemp
+
+
+def pytest_report_header() -> str:
+    """Say where the seeds come from that each commit draws anew."""
+    return f"seeds of commit {commit() or '(none)'}"
 
 
 def pytest_collection_finish() -> None:

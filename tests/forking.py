@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from container.errors import ForkedError
-
-LIMIT_S = 20.0
+from tests.limits import LIMIT_S
 
 
 class Child:

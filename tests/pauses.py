@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-LIMIT_S = 20.0
+from tests.limits import LIMIT_S
 
 
 async def pause(seconds: float = 0.0) -> None:

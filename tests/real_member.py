@@ -20,9 +20,9 @@ from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
 from container.transport.streams import Publication
+from tests.limits import LIMIT_S
 from tests.scripted_archive import ScriptedArchive
 
-LIMIT_S = 20.0
 TERM_LENGTH = 64 * 1024
 MAX_PAYLOAD = 1376
 

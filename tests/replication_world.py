@@ -28,12 +28,12 @@ from container.transport.seam import Client
 from container.transport.streams import Publication
 from tests.archive_streams import with_ids
 from tests.fabric_world import FabricWorld
+from tests.limits import LIMIT_S
 
 MS = 1_000_000
 NOW_MS = 1_700_000_000_000
 DIRECTORY = "/archive"
 SEGMENT_LENGTH = 128 * 1024
-LIMIT_S = 20.0
 TURNS_MAX = 20_000
 VERSION = 1 << 16 | 12 << 8
 OK, ERROR = 0, 1

@@ -18,11 +18,11 @@ from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.transport.counters import Counter
 from container.transport.fragment_assembler import FragmentAssembler
 from container.transport.streams import Publication, Subscription
+from tests.limits import LIMIT_S
 
 OK, ERROR, RECORDING_UNKNOWN = range(3)
 RECORDING_POSITION_TYPE_ID = 100
 UNKNOWN_RECORDING = 5
-LIMIT_S = 10.0
 ARCHIVE_VERSION = 1 << 16 | 12 << 8
 
 Request = dict[str, Any]

@@ -24,7 +24,8 @@ from container.testing import transport_probe as probe
 from container.testing.endpoints import PortReservation
 from container.transport.fragment_assembler import FragmentAssembler
 from container.transport.streams import Image
-from tests.aeron_session import IPC, LIMIT_S, Stream, connect, until, until_open
+from tests.aeron_session import IPC, Stream, connect, until, until_open
+from tests.limits import LIMIT_S
 
 TERM_LENGTH = 64 * 1024
 MTU_PAYLOAD = 1376

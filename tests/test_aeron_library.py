@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from container.aeron import library_path, library_version, load_library
+from tests.limits import LIMIT_S
 
-LIMIT_S = 60.0
 REPORT = """
 try:
     {code}

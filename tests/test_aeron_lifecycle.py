@@ -18,7 +18,8 @@ from container.aeron import AeronClient, MediaDriver
 from container.aeron.resources import AeronCounter, AeronImage, AeronPublication, AeronSubscription
 from container.errors import ClosedError, ConfigurationError
 from container.testing import transport_probe as probe
-from tests.aeron_session import IPC, LIMIT_S, Stream, connect, until
+from tests.aeron_session import IPC, Stream, connect, until
+from tests.limits import LIMIT_S
 from tests.resources import mappings
 
 TERM_LENGTH = 64 * 1024

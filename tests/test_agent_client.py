@@ -110,7 +110,6 @@ def member_with(
     return member
 
 
-@pytest.mark.timeout(300)
 def test_a_commit_counter_that_goes_just_before_the_agent_listens_is_noticed(module: ModuleType) -> None:
     def go(member: ScriptedMember) -> None:
         member.cm.remove_commit_counter()

@@ -31,7 +31,6 @@ def deliver_all(member: ScriptedMember, log: Callable[[int], object], ids: range
         member.commit()
 
 
-@pytest.mark.timeout(180)
 def test_ten_thousand_sessions_open_send_are_in_a_snapshot_come_back_and_close() -> None:
     ids = range(1, MANY + 1)
     channel = "aeron:udp?endpoint=localhost:20001"

@@ -122,6 +122,7 @@ def test_the_fuzzer_notices_an_ack_that_is_missing() -> None:
         world.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sabotage", "limit", "text"), [("hang", "3", "a hang: the episode has not"), ("crash", "50", "a crash: SIG")]
 )
@@ -132,6 +133,7 @@ def test_the_command_notices_a_hang_and_a_crash_and_says_how_to_replay_it(sabota
     assert result.stdout.endswith(f"replay: ./run fuzz --seed 11 --episode 0 --sabotage {sabotage}\n")
 
 
+@pytest.mark.slow
 def test_the_command_reports_and_replays_a_disagreement() -> None:
     result = fuzz("--cases", "100", "--seed", "11", "--sabotage", "lose")
     assert result.returncode == 1

@@ -15,9 +15,9 @@ from container.errors import ConfigurationError
 from container.service.agent_thread import pin_to_cpu, set_timer_slack, timer_slack
 from container.testing.process import wait_until
 from container.testing.recording_service import RecordingService
+from tests.limits import LIMIT_S
 from tests.node import TICK_NS, Node
 
-LIMIT_S = 20.0
 ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has these settings")
 ABSENT_CPU = 1023
 

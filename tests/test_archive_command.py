@@ -37,10 +37,10 @@ from container.testing.endpoints import PortReservation
 from container.testing.process import Process, wait_until
 from container.transport.idle_strategy import BackoffIdleStrategy
 from tests.archive_owner import CHANNELS
+from tests.limits import LIMIT_S
 from tests.resources import allocated_counters, grown, grown_each_time, mappings, open_files
 from tests.test_archive_settings import SETTINGS
 
-LIMIT_S = 30.0
 CONTEXT = ArchiveClientContext(client_name="test")
 MESSAGES = [bytes([number % 256]) * (number % 1300) for number in range(1, 600)]
 
@@ -408,6 +408,7 @@ def settled_growth(client: AeronClient, before: Counter[str]) -> dict[str, int]:
     return growth
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts files and mappings in /proc")
 def test_recordings_and_replays_leave_nothing(tmp_path: Path, ports: PortReservation) -> None:
     """With a driver of its own: one that has a killed archive's subscription yet gives the next one old requests."""

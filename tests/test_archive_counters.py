@@ -19,9 +19,9 @@ from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.transport.counters import Counter
 from container.transport.seam import Client
 from container.version import version_info
+from tests.limits import LIMIT_S
 
 ARCHIVE_ID = -7
-LIMIT_S = 20.0
 LABELS = {
     101: f"Archive Errors - archiveId=-7 {version_info()}",
     102: "Archive Control Sessions - archiveId=-7",

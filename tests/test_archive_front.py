@@ -39,9 +39,9 @@ from container.testing.simulation.disk import SimulatedDisk
 from container.transport.idle_strategy import NoOpIdleStrategy
 from tests.archive_owner import ARCHIVE_ID, CHANNELS, Owner, ScriptedConductor
 from tests.forking import Child
+from tests.limits import LIMIT_S
 from tests.mark_file_world import DEAD_MS, DIRECTORY, MS, NOW_MS, READY, START, TIMESTAMP, VERSION, new_disk
 
-LIMIT_S = 20.0
 TERMINATED = -1
 
 

@@ -45,8 +45,9 @@ from container.errors import (
 )
 from tests import ingress_member
 from tests.ingress_member import Request
+from tests.limits import LIMIT_S
 from tests.pauses import pause, until
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
+from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
 type Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -36,9 +36,10 @@ from container.errors import (
 )
 from tests import ingress_member
 from tests.ingress_member import OK, Request
+from tests.limits import LIMIT_S
 from tests.pauses import pause, run, until
 from tests.test_session_pool import Told
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
+from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
 QUICK = ReconnectPolicy(first_delay=0.02, max_delay=0.1)
 FULL = (ingress_member.ERROR, "concurrent session limit")

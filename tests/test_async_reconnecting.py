@@ -44,8 +44,9 @@ from container.errors import (
     TimedOutError,
 )
 from tests import ingress_member
+from tests.limits import LIMIT_S
 from tests.pauses import pause, until
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
+from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
 QUICK = ReconnectPolicy(first_delay=0.02, max_delay=0.1)
 

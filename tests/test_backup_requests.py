@@ -22,9 +22,9 @@ from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from container.transport.fragment_assembler import SessionFragmentAssembler
+from tests.limits import LIMIT_S
 from tests.test_cluster_node import Counter, ask
 
-LIMIT_S = 30.0
 ANSWERS_STREAM_ID = 555
 ANYWHERE = 2**63 - 1
 BACKUP_QUERY = 77

@@ -18,11 +18,11 @@ import container
 from container.errors import ClusterError
 from container.service.cluster import Cluster
 from container.testing.memory_log import MemoryLog
+from tests.limits import LIMIT_S
 from tests.test_free_threading import MODULES
 
 BASETYPE = 1 << 10
 HEAPTYPE = 1 << 9
-LIMIT_S = 120
 OPEN = {
     f"container.{name}"
     for name in [

@@ -188,7 +188,6 @@ def test_sessions_and_timers_run(cache: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_codecs_run(cache: Path) -> None:
     found = codecs.main(["--rounds=1", "--messages=1000"]).as_json()
     [row] = found["rows"].values()

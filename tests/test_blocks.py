@@ -19,8 +19,8 @@ from container.testing.memory_transport import MemoryDriver
 from container.transport.counters import Counter
 from container.transport.seam import Client
 from container.transport.streams import Image, PendingAdd, Publication, Subscription
+from tests.limits import LIMIT_S
 
-LIMIT_S = 20.0
 TERM = 64 * 1024
 IPC = "aeron:ipc?term-length=64k|mtu=1408"
 LONGEST = TERM // 8

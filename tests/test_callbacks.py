@@ -182,7 +182,6 @@ def test_the_check_agrees_with_a_call() -> None:
                     assert takes(callback, count), (callback, count)
 
 
-@pytest.mark.timeout(300)
 def test_a_service_whose_methods_are_compiled_is_taken(tmp_path: Path) -> None:
     source = """
 from container.api import ClusteredService

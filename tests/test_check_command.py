@@ -14,8 +14,6 @@ from container.testing.lives import GeneratedLife
 from tests.test_check_environments import wrapper
 from tests.test_checks import Adding
 
-pytestmark = pytest.mark.timeout(240)  # several processes, or a machine that is busy
-
 
 def check(*arguments: str) -> int:
     """The exit status."""
@@ -135,6 +133,7 @@ def test_the_memory_of_so_many_messages_is_checked(capsys: pytest.CaptureFixture
     assert re.search(r"memory +FAILED +MemoryGrowthError: after \d+ lives", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_other_interpreters_run_the_life_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = wrapper(tmp_path, "import sys; sys.hexversion = 0x036300F0")
     few = ["--life", "tests.test_checks:numbers", "--python", other, "--python", sys.executable]

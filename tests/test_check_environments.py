@@ -19,8 +19,6 @@ from container.testing import environments
 from container.testing.checks import ENVIRONMENTS, DivergenceError, Environment, check_environments
 from tests.test_checks import Adding
 
-pytestmark = pytest.mark.timeout(240)  # several processes, or a machine that is busy
-
 ROOT = Path(__file__).resolve().parent.parent
 LIFE = "tests.test_checks:life"
 PLAIN, CLOCK, THREADS = ENVIRONMENTS[0], ENVIRONMENTS[3], ENVIRONMENTS[4]

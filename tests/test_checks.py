@@ -62,8 +62,6 @@ from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
 from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State
 
-pytestmark = pytest.mark.timeout(240)  # several processes, or a machine that is busy
-
 
 class Totals(msgspec.Struct):
     """What the services below keep."""

@@ -29,7 +29,8 @@ from container.errors import ConfigurationError
 from container.transport.message_buffer import BufferClaim
 from tests.client_world import MEMBER_0, World
 from tests.ingress_member import IngressMember
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
+from tests.limits import LIMIT_S
+from tests.threaded_members import PatientMember, ThreadedMembers
 
 TIMES: list[Any] = [math.inf, -math.inf, math.nan, -1, -0.001, 1e300, 10**400, True, "5", b"5", [], 1j]
 """What no function takes for a time in seconds."""

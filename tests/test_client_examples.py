@@ -24,7 +24,8 @@ from examples.ledger_service import (
 )
 from tests import ingress_member
 from tests.ingress_member import Request
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
+from tests.limits import LIMIT_S
+from tests.threaded_members import PatientMember, ThreadedMembers
 
 
 def applied(balance: int) -> Answer:

@@ -15,7 +15,8 @@ from container.client import AeronCluster, AsyncConnect, ClientContext, ClientSt
 from container.errors import ClosedError, ContainerError
 from container.testing.process import wait_until
 from tests.client_world import Collecting
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
+from tests.limits import LIMIT_S
+from tests.threaded_members import PatientMember, ThreadedMembers
 
 LIVENESS_NS = 1_000_000_000
 BUSY_S = 2.5

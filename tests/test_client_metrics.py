@@ -28,9 +28,10 @@ from container.transport.message_buffer import BufferClaim
 from tests import ingress_member, test_async_reconnecting, test_reconnecting
 from tests.client_world import MEMBER_0, MEMBER_1, MS, S, World, elect
 from tests.ingress_member import IngressMember
+from tests.limits import LIMIT_S
 from tests.pauses import until
 from tests.test_session_pool import Gateway
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
+from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
 MAX_NS = 2**42 - 1
 

@@ -17,11 +17,11 @@ from container.settings.sources import load_consensus_module_settings
 from container.testing.endpoints import PortReservation
 from container.testing.manual_time import ManualClock
 from container.testing.process import wait_until
+from tests.limits import LIMIT_S
 from tests.recordings_world import rows_of
 from tests.test_cluster_node import Counter, ask
 from tests.test_consensus_module import GIVEN
 
-LIMIT_S = 30.0
 NS_PER_UNIT = {"micros": 1_000, "nanos": 1}
 DELAY_NS = 30_000_000
 

@@ -28,9 +28,9 @@ from container.node.cluster_node import ClusterNode
 from container.node.directory_lock import DirectoryLock
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
+from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parents[1]
-LIMIT_S = 30.0
 HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "container")
 SERVICE = "tests.test_cluster_node:Counter"

@@ -11,7 +11,7 @@ from container.aeron import MediaDriver
 from container.node.composite_agent import CompositeAgent
 from container.testing import transport_probe as probe
 from container.transport.idle_strategy import NoOpIdleStrategy, YieldingIdleStrategy
-from tests.aeron_session import LIMIT_S
+from tests.limits import LIMIT_S
 
 
 class Part:

@@ -29,8 +29,8 @@ from container.settings.consensus_module_table import ConsensusModuleSettings, c
 from container.settings.sources import load_consensus_module_settings
 from container.testing.endpoints import MemberEndpoints, PortReservation, members_string
 from container.testing.process import wait_until
+from tests.limits import LIMIT_S
 
-LIMIT_S = 30.0
 MEMBERS = "0,localhost:9010,localhost:9020,localhost:9030,localhost:9040,localhost:8010"
 GIVEN: dict[str, Any] = {
     "cluster_members": MEMBERS,

@@ -36,9 +36,8 @@ from container.testing.recording_service import RecordingService
 from container.transport.clocks import SystemClock
 from container.transport.counters import Counter
 from container.transport.idle_strategy import NoOpIdleStrategy
+from tests.limits import LIMIT_S
 from tests.node import TERMINATED, TICK_NS, Node, SecondCall
-
-LIMIT_S = 20.0
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from container.testing.endpoints import PortReservation
 from container.testing.memory_transport import SteppingIdleStrategy
 from container.transport.streams import Image, Publication, Subscription
 from tests.control_world import ARCHIVE_ID, CONTROL_CHANNEL, CONTROL_STREAM_ID, VERSION, ControlWorld
+from tests.limits import LIMIT_S
 
-LIMIT_S = 20.0
 RESPONSE_STREAM_ID = 20
 _SESSION_IDS = itertools.count(9000)
 CONNECT_TIMEOUT_MS = 1000

@@ -96,7 +96,6 @@ def member(world: World) -> IngressMember:
     return IngressMember(world.driver, 0, MEMBER_0)
 
 
-@pytest.mark.timeout(300)
 def test_a_listener_in_cython_gets_messages_and_answers_from_its_callback(
     module: ModuleType, world: World, member: IngressMember
 ) -> None:

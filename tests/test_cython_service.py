@@ -183,7 +183,6 @@ def number(value: int) -> bytes:
     return value.to_bytes(8, "little", signed=True)
 
 
-@pytest.mark.timeout(300)
 def test_a_service_in_cython_is_called_answers_and_is_snapshotted(module: ModuleType) -> None:
     service = module.AddingService()
     member = ScriptedMember(service).lead()
@@ -231,7 +230,6 @@ def test_what_is_read_at_once_begins_with_a_whole_message(module: ModuleType, po
         assert (member.service.events, member.service.messages_read) == ([bytes(3_000)] * (polls == 3), 2 - polls // 3)
 
 
-@pytest.mark.timeout(300)
 def test_a_service_in_cython_never_reads_a_damaged_snapshot_to_a_normal_end(module: ModuleType) -> None:
     member = ScriptedMember(module.AddingService()).lead()
     member.cm.open_session(1)
@@ -315,7 +313,6 @@ def test_a_service_in_cython_sees_of_a_cluster_what_the_document_names() -> None
     assert methods == set(re.findall(r"`(\w+)", row[1]))
 
 
-@pytest.mark.timeout(300)
 def test_the_service_of_the_document_works(tmp_path: Path) -> None:
     document = (ROOT / "docs" / "cython.md").read_text()
     found = re.search(r"```cython\n(.*?)```", document, re.DOTALL)
@@ -328,7 +325,6 @@ def test_the_service_of_the_document_works(tmp_path: Path) -> None:
     hostile.run(adder, [lambda chance: chance.randbytes(8)], seed=7)
 
 
-@pytest.mark.timeout(300)
 def test_the_echo_service_of_the_examples_works(tmp_path: Path) -> None:
     module = load_module(compile_cython(ROOT / "examples" / "cython_echo.pyx", tmp_path, "-O1"))
     member = ScriptedMember(module.EchoHandler()).lead()

@@ -27,9 +27,9 @@ from container.node.java_node import JavaNode
 from container.storage.file_storage import FileStorage
 from container.testing.endpoints import PortReservation
 from container.transport.clocks import SystemClock
+from tests.limits import LIMIT_S
 from tests.test_cluster_node import COMMAND, HOST, ROOT, SERVICE, Counter, ask
 
-LIMIT_S = 30.0
 ACTIVITY, START, PID = 16, 24, 32
 """Offsets in a mark file."""
 CNC_PID = 40

@@ -32,7 +32,8 @@ from container.testing.recording_service import RecordingService
 from container.testing.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from tests.aeron_session import connect, until
-from tests.forking import LIMIT_S, Child, not_refused
+from tests.forking import Child, not_refused
+from tests.limits import LIMIT_S
 from tests.node import TICK_NS, Node
 from tests.real_member import RealMember
 from tests.threaded_members import PatientMember, ThreadedMembers

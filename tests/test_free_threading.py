@@ -28,8 +28,9 @@ from container.errors import ClosedError
 from container.testing import transport_probe as probe
 from container.testing.scripted_member import ScriptedMember
 from tests.aeron_session import Stream, connect
+from tests.limits import LIMIT_S
 from tests.test_build import load_setup
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
+from tests.threaded_members import PatientMember, ThreadedMembers
 
 PACKAGE = Path(container.__file__).parent
 MODULES = sorted(

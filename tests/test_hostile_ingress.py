@@ -18,9 +18,9 @@ from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from tests.fuzz.mutations import MUTATIONS, whole
 from tests.golden.vectors import load
+from tests.limits import LIMIT_S
 from tests.test_cluster_node import Answers
 
-LIMIT_S = 30.0
 CASES = 5_000
 EACH = 250
 """After so many messages the good client asks."""

@@ -19,7 +19,6 @@ from tests import hostile
 from tests.hostile import boundary
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.timeout(120)
 
 
 def readme_counter() -> Any:

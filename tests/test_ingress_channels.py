@@ -15,10 +15,9 @@ from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from container.transport.streams import Publication
+from tests.limits import LIMIT_S
 from tests.system.test_client_channels import needs_multicast
 from tests.test_cluster_node import Answers, Counter, ask
-
-LIMIT_S = 30.0
 
 
 def launch(ports: PortReservation, **settings: Any) -> ClusterNode:

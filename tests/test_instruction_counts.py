@@ -30,7 +30,6 @@ ROOM = 0.10
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind, which counts instructions, is not installed")
 @pytest.mark.skipif(build_name() not in PINNED, reason=f"no counts are pinned for {build_name()}")
-@pytest.mark.timeout(300)
 def test_a_message_takes_no_more_instructions_than_it_did(tmp_path: Path) -> None:
     pinned = PINNED[build_name()]
     counted = count_instructions(tmp_path)

@@ -18,7 +18,8 @@ from container.aeron import AeronClient, MediaDriver
 from container.errors import DriverTimeoutError
 from container.testing import transport_probe as probe
 from container.testing.process import wait_until
-from tests.aeron_session import IPC, LIMIT_S, connect, until
+from tests.aeron_session import IPC, connect, until
+from tests.limits import LIMIT_S
 
 LIVENESS_NS = 1_000_000_000
 BUSY_S = 2.5

@@ -22,11 +22,11 @@ from container.codecs.messages import decode
 from container.errors import AuthenticationError, ConfigurationError, MarkFileError
 from container.settings.table import settings_table
 from container.testing.process import Process, wait_until
+from tests.limits import LIMIT_S
 from tests.test_settings import NAMES, OTHER_VALUES
 
 ROOT = Path(__file__).parents[1]
 SERVICE = "container.testing.recording_service:RecordingService"
-LIMIT_S = 20.0
 
 
 @pytest.fixture

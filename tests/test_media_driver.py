@@ -20,8 +20,9 @@ from container.aeron import (
 )
 from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
 from container.testing import transport_probe as probe
-from tests.aeron_session import LIMIT_S, connect, until
+from tests.aeron_session import connect, until
 from tests.forking import Child
+from tests.limits import LIMIT_S
 
 LIMIT_NS = 20_000_000_000
 SHORT_NS = 20_000_000

@@ -15,9 +15,9 @@ from container.node import java_node
 from container.node.java_node import JavaNode
 from container.testing.endpoints import PortReservation
 from container.testing.process import Process, is_alive, wait_until
+from tests.limits import LIMIT_S
 from tests.test_cluster_node import Counter
 
-LIMIT_S = 30.0
 READY = "import os, signal, sys, time; print('ready', flush=True); "
 
 

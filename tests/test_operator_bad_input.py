@@ -196,7 +196,6 @@ def words_of(name: str) -> list[str]:
     return [word for word in DIRECTORY_WORDS if not word.startswith("archive")]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_none_is_a_sentence(words: Words, member: Path, name: str, kind: Callable[[Path], None]) -> None:

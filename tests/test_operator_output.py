@@ -21,12 +21,12 @@ from container.operate.counters import ELECTION_STATES
 from container.testing.endpoints import PortReservation
 from container.testing.process import Process
 from tests import operator_document
+from tests.limits import LIMIT_S
 from tests.operator_world import Words, written
 from tests.recordings_world import World
 from tests.test_cluster_node import Counter
 
 COMMAND = [sys.executable, "-m", "container"]
-LIMIT_S = 30.0
 FACTS = {
     "status": facts.Status,
     "health": facts.Health,

@@ -30,7 +30,8 @@ from container.client import (
 from container.errors import ClosedError, ConfigurationError, DriverTimeoutError, TimedOutError
 from container.testing.process import wait_until
 from tests.forking import Child
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
+from tests.limits import LIMIT_S
+from tests.threaded_members import PatientMember, ThreadedMembers
 
 NS_PER_S = 1_000_000_000
 ENDPOINTS = "0=localhost:1"

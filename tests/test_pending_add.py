@@ -16,8 +16,8 @@ from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.transport.counters import Counter
 from container.transport.seam import Client
 from container.transport.streams import PendingAdd, Publication, Subscription
+from tests.limits import LIMIT_S
 
-LIMIT_S = 20.0
 IPC = "aeron:ipc?term-length=64k"
 STREAM_ID = 3001
 

@@ -13,8 +13,6 @@ import pytest
 import aeron_cluster_pytest
 import container.testing.checks  # a run in this process must not load what is compiled a second time
 
-pytestmark = pytest.mark.timeout(240)  # several processes, or a machine that is busy
-
 pytest_plugins = ["pytester"]
 
 PLUGIN = "-paeron_cluster_pytest"

@@ -39,6 +39,7 @@ from container.errors import (
 from tests import ingress_member
 from tests.client_world import Collecting
 from tests.forking import Child, not_refused
+from tests.limits import LIMIT_S
 from tests.test_async_reconnecting import (
     FULL,
     QUICK,
@@ -49,7 +50,7 @@ from tests.test_async_reconnecting import (
     count_drivers,
     end_session,
 )
-from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
+from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
 
 @pytest.fixture

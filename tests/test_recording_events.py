@@ -18,10 +18,10 @@ from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.transport.seam import Client
 from container.transport.streams import Publication, Subscription
+from tests.limits import LIMIT_S
 
 CHANNEL, STREAM_ID = "aeron:ipc", 30
 NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED = range(-1, -6, -1)
-LIMIT_S = 20.0
 
 type Call = Callable[[RecordingEvents], object]
 

@@ -169,7 +169,6 @@ def documented() -> dict[str, tuple[str, str]]:
     return {name: (without, checked) for name, without, checked, _ in cells}
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("checksum", "column"), [(None, 0), ("CRC-32C", 1), pytest.param("CRC-32", 1, marks=pytest.mark.slow)]
 )

@@ -15,8 +15,6 @@ import pytest
 
 from tests.recordings_world import SEGMENT_LENGTH, World, marker, rows_of, session_message
 
-pytestmark = pytest.mark.timeout(60)
-
 NOBODY = 65534
 ADVICE = "Permission denied; run as a user who may read it, or change its permissions"
 

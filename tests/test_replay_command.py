@@ -148,6 +148,7 @@ def test_a_recorded_life_is_that_of_its_clients(tally: Tally) -> None:
         assert [entry.decode()[0] for entry in member.log][len(names) :].count("SessionMessageHeader") == 1
 
 
+@pytest.mark.slow
 def test_the_checks_take_a_recorded_log(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     status = check("tests.test_checks:Adding", "--recording", str(tally.base_dir))
     output = capsys.readouterr().out

@@ -15,7 +15,8 @@ import pytest
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SnapshotPublication
 from container.testing.scripted_member import ScriptedMember
 from container.transport.streams import Publication, Subscription
-from tests.real_member import LIMIT_S, RealMember
+from tests.limits import LIMIT_S
+from tests.real_member import RealMember
 from tests.resources import allocated_counters, grown_each_time, mappings, open_files
 
 SESSIONS, SNAPSHOTS, ROLE_CHANGES = 1_000, 100, 50
@@ -223,6 +224,7 @@ def settled_holdings(member: RealMember, wanted: dict[str, Any] | None = None) -
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts files and mappings in /proc")
 def test_a_long_life_over_a_media_driver_leaves_nothing(real_member: RealMember) -> None:
     member = real_member

@@ -19,10 +19,10 @@ from container.errors import RegistrationError
 from container.files.cluster_mark_file import ClusterMarkFile
 from container.run_service import run
 from container.transport.idle_strategy import NoOpIdleStrategy
+from tests.limits import LIMIT_S
 from tests.node import TERMINATED, TICK_NS, Node, SecondCall
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT_S = 20.0
 
 
 def run_node(node: Node, **settings: Any) -> None:

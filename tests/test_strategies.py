@@ -43,7 +43,6 @@ from examples.ledger_service import TRANSFER, LedgerService
 from tests.documents import all_blocks
 from tests.test_checks import Adding, Forgetful, Shared, Sorting
 
-pytestmark = pytest.mark.timeout(180)
 FIXED = settings(derandomize=True, database=None, deadline=None, print_blob=False)
 FEW = settings(FIXED, max_examples=15, stateful_step_count=30)
 # Hypothesis draws constants of whatever modules are loaded: long enough, so that it does not matter which.

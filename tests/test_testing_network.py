@@ -15,8 +15,8 @@ import pytest
 from container.testing import network as network_module
 from container.testing.network import Network, NetworkError, unavailable_reason
 from container.testing.process import NAMESPACE_DIRECTORY, Process
+from tests.limits import LIMIT_S
 
-LIMIT_S = 20.0
 PORT = 20_000
 # Sends a line of its input as a datagram; prints each datagram that it gets.
 SENDER = (

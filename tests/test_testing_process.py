@@ -10,8 +10,7 @@ import pytest
 
 from container.errors import ContainerError
 from container.testing.process import Process, ProcessEndedError, is_alive, wait_until
-
-LIMIT_S = 20.0
+from tests.limits import LIMIT_S
 
 
 def python(code: str, directory: Path, environment: dict[str, str] | None = None) -> Process:

@@ -20,9 +20,9 @@ from container.operate import top
 from container.operate.metrics import NodeSample, sample_node
 from container.operate.top import Confirmation, TopApp
 from container.testing.endpoints import PortReservation
+from tests.limits import LIMIT_S
 from tests.test_cluster_node import Counter
 
-LIMIT_S = 30.0
 SIZE = (80, 24)
 
 

@@ -40,7 +40,6 @@ PROJECT = Path(__file__).resolve().parent / "user_project"
 RIGHT = ("asyncio_client.py", "blocking.py", "controlled.py", "service.py")
 
 
-@pytest.mark.timeout(300)
 def test_mypy_strict_accepts_a_users_project_and_reports_its_mistakes(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     venv.create(environment, symlinks=True)

@@ -16,8 +16,8 @@ from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.memory_transport import MemoryDriver
 from tests.ingress_member import IngressMember, Request
+from tests.limits import LIMIT_S
 
-LIMIT_S = 20.0
 PAUSE_S = 0.0002
 
 

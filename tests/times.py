@@ -1,4 +1,4 @@
-"""Processor and wall time of the tests by file: each run notes them, and ``python -m tests.times`` prints the table.
+"""Processor and wall time of the tests, by file: each run notes them, and ``python -m tests.times`` prints the table.
 
 A run of pytest under ``RUN_TIMES=DIRECTORY`` writes one file there. Processor time is that of the run's own process and
 of each process that a test waited for; what a fixture of the whole run starts counts where it ends.
@@ -12,7 +12,7 @@ import os
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,58 +49,69 @@ class TimesPlugin:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._files: dict[str, Times] = defaultdict(Times)
+        self._tests: dict[str, Times] = {}
         self._begin = time.monotonic()
 
     def pytest_collection_finish(self) -> None:
         """Note all that has come before the first test."""
-        self._files[COLLECTION] = Times(processor_time(), time.monotonic() - self._begin)
+        self._tests[COLLECTION] = Times(processor_time(), time.monotonic() - self._begin)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Note one test with its fixtures."""
         cpu, wall = processor_time(), time.monotonic()
         result = yield
-        name = item.nodeid.partition("::")[0]
-        self._files[name].add(Times(processor_time() - cpu, time.monotonic() - wall, 1))
+        self._tests[item.nodeid] = Times(processor_time() - cpu, time.monotonic() - wall, 1)
         return result
 
     def pytest_sessionfinish(self) -> None:
         """Write them down."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        rows = {name: vars(times) for name, times in self._files.items()}
+        rows = {name: vars(times) for name, times in self._tests.items()}
         (self._directory / f"{os.getpid()}.json").write_text(json.dumps(rows))
 
 
 def read(directory: Path) -> dict[str, Times]:
-    """The times of all runs that wrote into the directory, by file, those that take most first."""
-    files: dict[str, Times] = defaultdict(Times)
+    """The times of all runs that wrote into the directory, by test."""
+    tests: dict[str, Times] = defaultdict(Times)
     for path in sorted(directory.glob("*.json")):
         for name, row in json.loads(path.read_text()).items():
-            files[name].add(Times(**row))
-    return dict(sorted(files.items(), key=lambda entry: -entry[1].cpu_s))
+            tests[name].add(Times(**row))
+    return tests
 
 
-def table(files: dict[str, Times]) -> Iterator[str]:
-    """The lines of the table, with a sum by directory."""
+def summed(tests: dict[str, Times], group: Callable[[str], str]) -> dict[str, Times]:
+    """Sums by what a test belongs to, those that take most first."""
     sums: dict[str, Times] = defaultdict(Times)
-    for name, times in files.items():
-        sums[str(Path(name).parent) if name != COLLECTION else name].add(times)
-        sums["all"].add(times)
-    yield f"{'processor s':>11} {'wall s':>8} {'tests':>6}  file"
-    for name, times in [*files.items(), *sums.items()]:
-        yield f"{times.cpu_s:11.1f} {times.wall_s:8.1f} {times.tests:6}  {name}"
+    for name, times in tests.items():
+        sums[group(name)].add(times)
+    return dict(sorted(sums.items(), key=lambda entry: -entry[1].cpu_s))
+
+
+def file_of(test: str) -> str:
+    """The file of a test."""
+    return test.partition("::")[0]
+
+
+def directory_of(test: str) -> str:
+    """The directory of a test."""
+    return test if test == COLLECTION else str(Path(file_of(test)).parent)
 
 
 def main() -> int:
     """Print the table; returns the exit code."""
     parser = argparse.ArgumentParser(prog="./run times", description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path, default=DEFAULT_DIRECTORY)
-    directory = parser.parse_args().directory
-    files = read(directory)
-    if not files:
-        parser.error(f"no run has left its times in {directory}: ./run test does")
-    print("\n".join(table(files)))
+    parser.add_argument("--tests", type=int, default=0, metavar="N", help="list the N most expensive tests as well")
+    options = parser.parse_args()
+    tests = read(options.directory)
+    if not tests:
+        parser.error(f"no run has left its times in {options.directory}: ./run test does")
+    costly = dict(list(summed(tests, str).items())[: options.tests])
+    print(f"{'processor s':>11} {'wall s':>8} {'tests':>6}  of")
+    for sums in (costly, *(summed(tests, group) for group in (file_of, directory_of, lambda _: "all"))):
+        for name, times in sums.items():
+            print(f"{times.cpu_s:11.1f} {times.wall_s:8.1f} {times.tests:6}  {name}")
     return 0
 
 

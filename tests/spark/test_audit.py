@@ -365,6 +365,7 @@ def test_a_missing_segment_is_a_finding_and_the_audit_goes_on(
     assert not isinstance(caught.value, RecordingUnavailableError)
 
 
+@pytest.mark.slow
 def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:
@@ -442,6 +443,7 @@ def test_a_snapshot_behind_the_committed_end_says_nothing_of_the_sessions_before
     assert texts(audit(spark, options), "sessions") == []
 
 
+@pytest.mark.slow
 def test_what_is_purged_while_an_audit_runs_is_no_finding(
     spark: SparkSession, member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

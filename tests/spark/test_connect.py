@@ -30,6 +30,7 @@ def _listens(port: int) -> bool:
         return probe.connect_ex((HOST, port)) == 0
 
 
+@pytest.mark.slow
 def test_a_client_of_spark_connect_reads_batches_streams_and_tables(member: WrittenMember, tmp_path: Path) -> None:
     with closing(PortReservation()) as ports:
         port = ports.take()

@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import container
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.client import AeronCluster
@@ -90,6 +92,7 @@ def positions(path: str | Path, **options: Any) -> list[int]:
     return [position for batch in batches for position in batch.column(0).to_pylist()]
 
 
+@pytest.mark.slow
 def test_a_live_node_is_shipped_while_it_works_whatever_happens_to_the_shipper(
     object_store: ObjectStore, tmp_path: Path
 ) -> None:

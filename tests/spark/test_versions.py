@@ -1,4 +1,4 @@
-"""What each supported Spark can do: the smoke test that ``./run test`` repeats with Spark 4.1 and 4.2."""
+"""What each supported Spark can do: ``./run nightly`` repeats these tests with Spark 4.1 and 4.2."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def test_a_batch_of_each_view_has_all_rows(spark: SparkSession, member: WrittenM
     assert frame.where("error is not null").count() == 0
 
 
+@pytest.mark.smoke
 def test_a_query_has_all_rows_after_one_with_filters(spark: SparkSession, member: WrittenMember) -> None:
     frame = load(spark, member)
     assert frame.where("template_id = 20").count() == len(member.of_template(20))
@@ -220,6 +221,7 @@ def test_a_table_that_cannot_be_read_is_refused(
     assert text in str(caught.value)
 
 
+@pytest.mark.smoke
 def test_windows_by_event_time_in_sql(spark: SparkSession, member: WrittenMember) -> None:
     """The block of docs/pipeline.md."""
     chapter = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8").split("### Tables and SQL\n")[1]

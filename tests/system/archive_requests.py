@@ -10,7 +10,7 @@ from container.testing.archive import ArchiveKind, LocalArchive
 from container.testing.endpoints import PortReservation
 from container.testing.java import java_command, resolve_jar
 from container.testing.process import Process
-from tests.system.harness import LIMIT_S
+from tests.limits import LIMIT_S
 
 EVENTS_CHANNEL = "aeron:ipc?term-length=64k"
 PORT_COUNT = 4

@@ -17,6 +17,7 @@ from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.testing.cluster import Node
 from container.testing.process import Process, wait_until
+from tests.limits import LIMIT_S
 from tests.soak.scenario import Scenario
 
 type NodeFactory = Callable[..., Node]
@@ -34,7 +35,6 @@ ECHO_CLIENT = "container.tests.EchoClient"
 LEDGER_CLIENT = "container.tests.LedgerClient"
 
 # Less than the limit of a whole test, so that a failure says what did not happen.
-LIMIT_S = 40.0
 QUICK_DRIVER = {"aeron.client.liveness.timeout": "4s"}
 """Properties of a node whose driver drops a dead client after 4 s and not after 10 s."""
 

@@ -9,7 +9,6 @@ import pytest
 from benchmarks import _harness, archive
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_archives_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_harness, "CACHE", tmp_path)

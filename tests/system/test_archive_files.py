@@ -13,7 +13,7 @@ from container.files.catalog import read_catalog
 from container.testing import transport_probe as seam
 from container.testing.archive import LocalArchive
 from container.testing.process import Process
-from tests.system.harness import LIMIT_S
+from tests.limits import LIMIT_S
 from tests.test_archive_command import record, record_open, replay
 
 pytestmark = pytest.mark.usefixtures("jar")

@@ -18,7 +18,8 @@ from container.storage.file_storage import FileStorage
 from container.testing.cluster import Node
 from container.testing.manual_time import ManualClock
 from container.transport.clocks import SystemClock
-from tests.system.harness import LIMIT_S, NodeFactory
+from tests.limits import LIMIT_S
+from tests.system.harness import NodeFactory
 
 ACTIVITY_TIMESTAMP = slice(16, 24)
 LENGTH = 1_056_768

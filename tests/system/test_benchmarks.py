@@ -37,7 +37,6 @@ def test_all_benchmarks_run(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_decoding_of_recordings_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_harness, "HISTORY", tmp_path / "history.jsonl")
     options = ["--rounds=1", "--gib", "0.005", "0.01", "--segment-mib=4", f"--dir={tmp_path}"]

@@ -18,10 +18,10 @@ from container.archive.channel_texts import (
 )
 from container.errors import ConfigurationError
 from container.testing.java import java_command
+from tests.limits import LIMIT_S
 
 type Upstream = Callable[[list[str]], list[str]]
 
-LIMIT_S = 60
 CHANNELS = 600
 REFUSED = "!"
 

@@ -21,13 +21,13 @@ from container.client import (
 from container.errors import SessionError, TimedOutError
 from container.testing.cluster import Node
 from container.testing.process import wait_until
+from tests.limits import LIMIT_S
 
 pytestmark = pytest.mark.nodes("native", "java")
 
 type NodeFactory = Callable[..., Node]
 
 ECHO_SERVICE = "container.tests.EchoService"
-LIMIT_S = 30.0
 
 
 class Collecting(EgressListener):

@@ -10,7 +10,6 @@ from benchmarks import client_java, client_round_trip, session_pool
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_round_trips_are_compared_with_javas_client(capsys: pytest.CaptureFixture[str]) -> None:
     client_round_trip.main(rounds=1, messages=500, single=50)
     *tables, line = capsys.readouterr().out.splitlines()
@@ -29,7 +28,6 @@ def test_round_trips_are_compared_with_javas_client(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_the_cost_of_a_pooled_session_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     session_pool.main(sessions=50, silent_s=0.5)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -38,7 +36,6 @@ def test_the_cost_of_a_pooled_session_is_measured(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_fail_over_idling_round_trips_and_memory_are_compared_with_javas_client(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

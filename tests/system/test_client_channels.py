@@ -11,8 +11,9 @@ from container.client import AeronCluster
 from container.errors import TimedOutError
 from container.testing.cluster import JavaService, LocalCluster
 from container.testing.endpoints import PortReservation
+from tests.limits import LIMIT_S
 from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory, run_echo_client
-from tests.system.test_client import LIMIT_S, Collecting, poll_until, settings, start_echo
+from tests.system.test_client import Collecting, poll_until, settings, start_echo
 
 pytestmark = pytest.mark.nodes("native", "java")
 
@@ -100,7 +101,6 @@ def test_ingress_is_one_channel_to_the_leader(node: NodeFactory) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @needs_multicast
 def test_a_new_leader_is_followed_over_multicast(multicast: str, request: pytest.FixtureRequest) -> None:
     classes = request.getfixturevalue("java_classes")

@@ -23,8 +23,9 @@ from container.testing.process import wait_until
 from container.testing.recordings import recorded_messages
 from examples.challenge import HmacCredentials
 from examples.ledger_client import LedgerClient
+from tests.limits import LIMIT_S
 from tests.system.harness import ROOT, NodeFactory
-from tests.system.test_client import LIMIT_S, Collecting, poll_until, settings, start_echo
+from tests.system.test_client import Collecting, poll_until, settings, start_echo
 
 pytestmark = pytest.mark.nodes("native", "java")
 

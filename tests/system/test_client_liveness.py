@@ -10,8 +10,9 @@ import pytest
 
 from container.client import AeronCluster, ClientState
 from container.testing.cluster import Node
+from tests.limits import LIMIT_S
 from tests.system.harness import NodeFactory
-from tests.system.test_client import LIMIT_S, Collecting, poll_until, settings, start_echo
+from tests.system.test_client import Collecting, poll_until, settings, start_echo
 
 MINUTE_S = 60.0
 BUSY = """
@@ -48,7 +49,6 @@ def echo(node: NodeFactory) -> Node:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_minute_of_sends_of_sleep_and_of_a_held_gil(echo: Node) -> None:
     reachable = settings(echo, Collecting())
     del reachable["listener"], reachable["message_timeout"]

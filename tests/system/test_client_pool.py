@@ -138,7 +138,6 @@ def test_pooled_sessions_are_the_clusters_sessions(node: NodeFactory) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
 def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Path) -> None:
     gateway = Gateway()
     with LocalCluster(
@@ -182,7 +181,6 @@ def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_an_asyncio_pool_outlives_a_leader_that_is_killed_and_all_members() -> None:
     """Each request is answered, or fails with an error that says that its outcome is unknown; no session is gone."""
     outcomes: Counter[str] = Counter()

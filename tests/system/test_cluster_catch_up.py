@@ -26,8 +26,6 @@ PATIENT = {
 # What is appended and cannot be committed, by the clients' window.
 TAIL_LENGTH = 4_096
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def take_snapshot(scenario: Scenario) -> int:
     """Let all running members take a snapshot under load, and return its log position."""

@@ -24,8 +24,6 @@ IMPATIENT_DRIVER = {
 }
 REPLAYED = "the archive replays the log from position"
 
-pytestmark = pytest.mark.timeout(400)
-
 
 def replays(member: LocalMember) -> int:
     """How often a member's service got from its archive what it had missed of the log."""

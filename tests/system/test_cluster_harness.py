@@ -17,14 +17,13 @@ from container.errors import ClusterError, ContainerError
 from container.testing.cluster import CounterType, JavaService, LocalCluster, ModuleState, Service
 from container.testing.endpoints import HOST
 from container.testing.process import ProcessEndedError, is_alive
+from tests.limits import LIMIT_S
 from tests.soak.scenario import PYTHON_LEDGER
 
 JAVA_ECHO = JavaService("container.tests.EchoService")
 JAVA_LEDGER = JavaService("container.tests.SequencedLedgerService")
 ENDED = Service([sys.executable, "-c", "import sys; print('no state', flush=True); sys.exit(3)"])
-LIMIT_S = 60.0
 
-pytestmark = pytest.mark.timeout(180)
 
 type ClusterFactory = Callable[..., LocalCluster]
 

@@ -18,8 +18,6 @@ from tests.system.harness import Scenarios
 # Enough that a member that comes back replays for a while.
 MANY_MESSAGES = 2_000
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def await_roles(member: LocalMember, expected: list[Role]) -> None:
     """Wait until these are the last roles that a member's service was told."""

@@ -17,12 +17,13 @@ import pytest
 from container.testing.cluster import LocalMember, ModuleState
 from container.testing.process import wait_until
 from container.testing.recordings import SnapshotEntry, read_snapshot_entries
+from tests.limits import LIMIT_S
 from tests.soak import checks, services
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind, Ledger, Op, of_service, service_id_of, suffix
 from tests.soak.load_client import LoadClient
 from tests.soak.scenario import END_LIMIT_S, RECOVERY_LIMIT_S, Scenario
-from tests.system.harness import LIMIT_S, Scenarios, start_tool
+from tests.system.harness import Scenarios, start_tool
 
 SLOW_TEST_LIMIT_S = 300
 FIRST_SESSION_ID = -(2**63)

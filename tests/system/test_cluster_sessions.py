@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import pytest
-
 from container.aeron import AeronClient
 from container.codecs import messages as codecs
 from container.testing import transport_probe as probe
 from container.testing.endpoints import HOST, PortReservation
 from container.transport.streams import Subscription
 from tests.aeron_session import until
+from tests.limits import LIMIT_S
 from tests.soak.checks import compare_snapshots, is_framing, snapshots_of
 from tests.soak.ledger import Op
 from tests.soak.scenario import Scenario, started_at
@@ -21,7 +20,6 @@ from tests.soak.scenario import Scenario, started_at
 INGRESS_STREAM_ID, EGRESS_STREAM_ID = 101, 102
 PROTOCOL_VERSION = 3 << 8  # 0.3.0
 EVENT_OK = 0
-LIMIT_S = 60.0
 # Nobody keeps the two sessions alive.
 NO_SESSION_TIMEOUT = {"aeron.cluster.session.timeout": "3600s"}
 
@@ -84,7 +82,6 @@ def order_in_snapshot(scenario: Scenario, session_ids: set[int]) -> list[int]:
     return [session_id for session_id in told if session_id in session_ids]
 
 
-@pytest.mark.timeout(240)
 def test_all_members_tell_sessions_in_the_jars_order(java_classes: Path) -> None:
     with (
         Scenario(java_classes, client_count=0, properties=NO_SESSION_TIMEOUT) as scenario,

@@ -15,7 +15,8 @@ from container.aeron import library_path, load_library
 from container.testing.cluster import CounterType, Node
 from container.testing.process import Process
 from examples.auction_client import AuctionClient
-from tests.system.harness import COMMAND, LIMIT_S, ROOT, NodeFactory, end_by
+from tests.limits import LIMIT_S
+from tests.system.harness import COMMAND, ROOT, NodeFactory, end_by
 
 pytestmark = pytest.mark.nodes("native")
 

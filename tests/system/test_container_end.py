@@ -15,8 +15,8 @@ from container.testing.cluster import Node
 from container.testing.process import Process
 from container.testing.scripted_messages import encode
 from tests.aeron_session import until
+from tests.limits import LIMIT_S
 from tests.system.harness import (
-    LIMIT_S,
     QUICK_DRIVER,
     REPORTING_SERVICE,
     CommandClient,
@@ -151,7 +151,6 @@ def test_s54_the_node_notices_a_killed_container_and_ends(node: NodeFactory) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_log_image_that_never_comes_ends_the_container_and_the_node_follows(node: NodeFactory) -> None:
     """As when the driver gives up the image between the JoinLog and our subscription; the JoinLog is a forged one."""
     member = node(properties=QUICK_DRIVER)

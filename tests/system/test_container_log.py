@@ -8,12 +8,12 @@ import pytest
 
 from container.testing.archive import ArchiveKind
 from container.testing.cluster import CounterType
+from tests.limits import LIMIT_S
 from tests.system.harness import (
     ECHO_CLIENT,
     JAVA_LEDGER_SERVICE,
     LEDGER_CLIENT,
     LEDGER_SERVICE,
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,

@@ -14,11 +14,11 @@ from container.files.cnc_file import CounterRecord, MarkFileStatus, read_mark_fi
 from container.testing.cluster import CounterType, Node
 from container.testing.java import java_command
 from container.testing.process import Process
+from tests.limits import LIMIT_S
 from tests.system.harness import (
     COMMAND,
     ECHO_SERVICE,
     JAVA_ECHO_SERVICE,
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,

@@ -13,9 +13,9 @@ from container.client import SessionPool
 from container.testing.cluster import CounterType
 from container.testing.process import wait_until
 from tests.client_world import Counting
+from tests.limits import LIMIT_S
 from tests.system.harness import (
     ECHO_SERVICE,
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,
@@ -39,7 +39,6 @@ PATIENCE = {
 }
 
 
-@pytest.mark.timeout(240)
 def test_ten_thousand_messages_of_up_to_100_kib_come_back_over_udp(node: NodeFactory) -> None:
     member = node()
     start(member, ECHO_SERVICE)

@@ -11,11 +11,11 @@ import pytest
 from container.codecs.messages import decode
 from container.testing.cluster import CounterType, ModuleState, Node
 from container.testing.process import Process
+from tests.limits import LIMIT_S
 from tests.system.harness import (
     JAVA_LEDGER_SERVICE,
     LEDGER_CLIENT,
     LEDGER_SERVICE,
-    LIMIT_S,
     QUICK_DRIVER,
     REPORTING_SERVICE,
     CommandClient,

@@ -9,8 +9,8 @@ import pytest
 from container.files.cnc_file import MARK_FILE_TERMINATED, read_mark_file
 from container.testing.cluster import CounterType, ModuleState, Node
 from container.testing.process import Process
+from tests.limits import LIMIT_S
 from tests.system.harness import (
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,

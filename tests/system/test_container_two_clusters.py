@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self
 
-import pytest
-
 from container.testing.cluster import CounterType, Node
 from container.testing.endpoints import MemberEndpoints, PortReservation
 from container.testing.process import Process
+from tests.limits import LIMIT_S
 from tests.system.harness import (
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,
@@ -73,7 +71,6 @@ def message_lengths(service: Process) -> list[int]:
     return [report["length"] for report in reports(service, "on_session_message") if report["session_id"] is None]
 
 
-@pytest.mark.timeout(120)
 def test_two_clusters_share_driver_and_archive(node: NodeFactory) -> None:
     host = node(cluster_id=5, separate_processes=True, properties=control_streams(1))
     with Guest(host, 7, control_streams(2)) as guest:

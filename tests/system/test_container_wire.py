@@ -13,8 +13,8 @@ from container.testing import transport_probe as probe
 from container.testing.cluster import CounterType, Node
 from container.testing.process import wait_until
 from tests.aeron_session import until
+from tests.limits import LIMIT_S
 from tests.system.harness import (
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from container.testing.process import is_alive, wait_until
+from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "examples.demo"]
-LIMIT_S = 60
 
 
 def assert_nothing_is_left(output: str) -> None:
@@ -28,7 +28,6 @@ def assert_nothing_is_left(output: str) -> None:
     assert [pid for pid in pids if is_alive(pid)] == []
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -50,7 +49,6 @@ def test_the_demo_ends_with_demo_ok_and_leaves_nothing(arguments: list[str], tmp
     assert_nothing_is_left(done.stdout)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("number", "line"),
     [

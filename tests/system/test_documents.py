@@ -43,7 +43,6 @@ from tests.documents import (
 BLOCKS = all_blocks()
 README_INGRESS = "localhost:9010"
 SERVICE = "README.md: A service (python)"
-pytestmark = pytest.mark.timeout(120)
 
 
 def keys(kind: type, world: str | None = None) -> list[str]:

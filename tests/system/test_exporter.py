@@ -17,7 +17,8 @@ from container.operate.counters import open_cnc
 from container.testing.cluster import LocalCluster, Node, Service
 from container.testing.endpoints import PortReservation
 from container.testing.process import Process, wait_until
-from tests.system.harness import COMMAND, LEDGER_SERVICE, LIMIT_S, ROOT, NodeFactory, run_ledger_client, start
+from tests.limits import LIMIT_S
+from tests.system.harness import COMMAND, LEDGER_SERVICE, ROOT, NodeFactory, run_ledger_client, start
 from tests.system.test_native_archive import PUTS
 
 pytestmark = [pytest.mark.timeout(180)]

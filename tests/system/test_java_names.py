@@ -11,9 +11,8 @@ import pytest
 from container.settings.property_files import parse_properties
 from container.testing.archive import run_archive_tool
 from container.testing.java import find_java
+from tests.limits import LIMIT_S
 from tests.test_from_java import LINES, rows
-
-LIMIT_S = 60
 
 FILE = rb"""# comment \
 a = 1

@@ -16,12 +16,12 @@ from container.files.cnc_file import read_mark_file
 from container.testing.cluster import CounterType, ModuleState, Node
 from container.testing.java import JavaError, compile_java, find_javac, java_command
 from container.testing.process import Process, ProcessEndedError, is_alive, wait_until
+from tests.limits import LIMIT_S
 from tests.system.harness import (
     ECHO_CLIENT,
     JAVA_ECHO_SERVICE,
     JAVA_LEDGER_SERVICE,
     LEDGER_CLIENT,
-    LIMIT_S,
     QUICK_DRIVER,
     NodeFactory,
     run_echo_client,

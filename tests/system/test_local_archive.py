@@ -13,7 +13,7 @@ from container.errors import ArchiveError, ContainerError
 from container.testing.archive import ARCHIVE_KINDS, ArchiveKind, LocalArchive, archive_process
 from container.testing.cluster import LocalCluster, Service
 from container.testing.process import Process, ProcessEndedError
-from tests.system.harness import LIMIT_S
+from tests.limits import LIMIT_S
 from tests.test_archive_command import MESSAGES, record, record_open, replay
 
 pytestmark = pytest.mark.usefixtures("jar")

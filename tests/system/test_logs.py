@@ -19,9 +19,8 @@ import pytest
 from container.common.log_events import EVENTS
 from container.testing.endpoints import PortReservation
 from container.testing.process import Process
-from tests.system.harness import COMMAND, LIMIT_S, ROOT
-
-pytestmark = pytest.mark.timeout(120)
+from tests.limits import LIMIT_S
+from tests.system.harness import COMMAND, ROOT
 
 SERVICE = """
 import time

@@ -11,8 +11,8 @@ import pytest
 
 from container.testing.cluster import CounterType
 from container.testing.process import Process
+from tests.limits import LIMIT_S
 from tests.system.harness import (
-    LIMIT_S,
     QUICK_DRIVER,
     REPORTING_SERVICE,
     CommandClient,
@@ -31,7 +31,6 @@ PATIENT_SESSIONS = {"aeron.cluster.session.timeout": "120s"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_member_survives_callbacks_longer_than_the_liveness_timeout(node: NodeFactory) -> None:
     # With Aeron's defaults, at once on three nodes: one handles a message, one loads a snapshot, one writes one. The
     # first sleeps, the others hold the GIL.
@@ -67,7 +66,6 @@ def test_a_member_survives_callbacks_longer_than_the_liveness_timeout(node: Node
         assert module_errors(member) == []
 
 
-@pytest.mark.timeout(120)
 def test_a_client_survives_silences_longer_than_the_liveness_timeout(node: NodeFactory) -> None:
     seconds = 7
     member = node(properties={**QUICK_DRIVER, **PATIENT_SESSIONS})

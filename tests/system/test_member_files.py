@@ -13,8 +13,8 @@ from container.files.node_state_file import NodeStateFile
 from container.files.recording_log import RecordingLog, read_recording_log
 from container.storage.file_storage import FileStorage
 from container.testing.java import java_command
+from tests.limits import LIMIT_S
 
-LIMIT_S = 60
 SEEDS = 5
 
 

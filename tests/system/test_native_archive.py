@@ -19,6 +19,7 @@ from container.testing.cluster import Node
 from container.testing.endpoints import PortReservation
 from container.testing.java import java_command, resolve_jar
 from container.testing.process import Process
+from tests.limits import LIMIT_S
 from tests.recordings_world import rows_of
 from tests.soak.checks import compare_snapshots, snapshots_of
 from tests.soak.scenario import RECOVERY_LIMIT_S
@@ -26,7 +27,6 @@ from tests.system.archive_requests import start_driver
 from tests.system.harness import (
     JAVA_LEDGER_SERVICE,
     LEDGER_SERVICE,
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,
@@ -38,8 +38,6 @@ from tests.system.harness import (
     snapshot_recordings,
     start_tool,
 )
-
-pytestmark = pytest.mark.timeout(240)
 
 SESSION_MESSAGE, LOG_STREAM_ID = 1, 100
 PUTS = [f"put {key} {key * 1_000_003}" for key in range(100)]

@@ -9,8 +9,9 @@ import pytest
 from container.files.recording_log import read_recording_log
 from container.testing.archive import run_archive_tool
 from container.testing.cluster import Node
+from tests.limits import LIMIT_S
 from tests.system.conftest import NATIVE
-from tests.system.harness import LEDGER_CLIENT, LIMIT_S, NodeFactory, release, run_ledger_client, start_tool
+from tests.system.harness import LEDGER_CLIENT, NodeFactory, release, run_ledger_client, start_tool
 from tests.system.test_native_archive import PUTS, start_ledger
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]

@@ -11,10 +11,10 @@ from container.files.recording_log import CONSENSUS_MODULE_SERVICE_ID, read_reco
 from container.testing.archive import ArchiveKind
 from container.testing.cluster import Node
 from container.testing.process import Process
+from tests.limits import LIMIT_S
 from tests.recordings_world import rows_of
 from tests.system.conftest import NodeFactory
 from tests.system.harness import (
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     release,
@@ -23,8 +23,6 @@ from tests.system.harness import (
     snapshot_recordings,
 )
 from tests.system.test_native_archive import PUTS, SESSION_MESSAGE, back_up, start_ledger
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def native(node: NodeFactory, archive: ArchiveKind = "native", **settings: object) -> Node:

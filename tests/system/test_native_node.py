@@ -13,10 +13,9 @@ from container.operate.status import is_leader
 from container.testing.endpoints import PortReservation
 from container.testing.native_node import NativeNode
 from container.testing.process import Process
-from tests.system.harness import COMMAND, LIMIT_S, ROOT, run_echo_client, run_ledger_client
+from tests.limits import LIMIT_S
+from tests.system.harness import COMMAND, ROOT, run_echo_client, run_ledger_client
 from tests.system.test_native_archive import PUTS
-
-pytestmark = pytest.mark.timeout(120)
 
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 LEDGER = "tests.system.ledger_service:LedgerService"

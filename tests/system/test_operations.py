@@ -22,6 +22,7 @@ from container.settings.table import settings_table
 from container.testing.cluster import LocalCluster, Service
 from container.testing.endpoints import PortReservation
 from tests.documents import ROOT, all_blocks
+from tests.limits import LIMIT_S
 from tests.soak import disk
 from tests.system.harness import LEDGER_SERVICE
 from tests.system.test_node_disk import FULL
@@ -31,7 +32,6 @@ pytestmark = [pytest.mark.timeout(180)]
 
 COMMAND = [sys.executable, "-m", "container"]
 PAGE = "docs/operations.md"
-LIMIT_S = 40
 SMALL_DISK_MIB = 24
 UPSTREAM = {"client_liveness_timeout_ns": "10s"}
 
@@ -160,6 +160,7 @@ def test_a_member_alone_is_restarted_with_its_state(operator: Operator) -> None:
     operator.stop()
 
 
+@pytest.mark.slow
 def test_a_member_is_moved_to_another_place_and_port(operator: Operator, elsewhere: Operator) -> None:
     operator.directory.mkdir()
     operator.start()
@@ -204,7 +205,6 @@ def test_a_member_whose_disk_was_full_goes_on_when_there_is_space(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_three_members_are_restarted_one_after_the_other_followers_first(java_classes: Path) -> None:
     with LocalCluster([Service(LEDGER_SERVICE)], class_path=[java_classes]) as cluster:
         leader = cluster.start().await_ready()

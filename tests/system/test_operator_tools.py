@@ -21,6 +21,7 @@ from container.testing.cluster import LocalCluster, Node, Service
 from container.testing.endpoints import PortReservation
 from container.testing.java import java_command
 from container.testing.process import Process
+from tests.limits import LIMIT_S
 from tests.operator_world import written
 from tests.recordings_world import archive_mark
 from tests.system import java_facts
@@ -28,7 +29,6 @@ from tests.system.harness import (
     COMMAND,
     LEDGER_CLIENT,
     LEDGER_SERVICE,
-    LIMIT_S,
     REPORTING_SERVICE,
     NodeFactory,
     release,

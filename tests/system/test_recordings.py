@@ -19,11 +19,11 @@ from container.testing.java import JVM_FLAGS, java_command, resolve_jar
 from container.testing.process import Process, wait_until
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog
 from tests.client_world import Counting
+from tests.limits import LIMIT_S
 from tests.plain_decoder import message_row, messages
 from tests.recordings_world import archive_mark, rows_of
 from tests.soak.scenario import PYTHON_LEDGER
 from tests.system.harness import (
-    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,

@@ -17,19 +17,12 @@ from container.replay.execution import plan_replay, replay_segment
 from container.testing.cluster import LocalCluster, Node
 from container.testing.process import wait_until
 from examples.ledger_service import TRANSFER
+from tests.limits import LIMIT_S
 from tests.replay_world import egress, of_kind, replayed, rows
 from tests.soak.ledger import ANSWER, COMMAND, Op
 from tests.soak.ledger_service import SequencedLedgerService
 from tests.soak.scenario import PYTHON_LEDGER
-from tests.system.harness import (
-    LIMIT_S,
-    REPORTING_SERVICE,
-    CommandClient,
-    NodeFactory,
-    await_report,
-    reports,
-    start,
-)
+from tests.system.harness import REPORTING_SERVICE, CommandClient, NodeFactory, await_report, reports, start
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.nodes("native", "java")]
 

@@ -21,12 +21,12 @@ from container.sbe.decoder import SbeDecoder
 from container.sbe.schema import read_schema
 from container.testing.endpoints import PortReservation
 from container.testing.java import JVM_FLAGS, compile_java, find_java, resolve_sbe_jar
+from tests.limits import LIMIT_S
 from tests.sbe_reference import Reference
 from tests.test_cluster_node import Counter, ask
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 SOURCE = Path(__file__).parents[1] / "java" / "sbe" / "SbeJson.java"
-LIMIT_S = 60
 NULLS = ("null", "0/0", "", 7, -1, -(2**7), -(2**31), -(2**63))
 """What is printed for the fields of the schemas that are null."""
 

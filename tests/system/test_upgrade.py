@@ -11,9 +11,8 @@ from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.errors import ContainerError
 from container.testing.cluster import LocalCluster, LocalMember, Service
+from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, ROOT
-
-LIMIT_S = 60.0
 
 
 def release(name: str) -> Service:
@@ -48,7 +47,6 @@ def ask(client: AeronCluster, *names: bytes) -> list[int]:
     return [int(request.wait().rpartition(b"=")[2]) for request in requests]
 
 
-@pytest.mark.timeout(300)
 def test_members_are_upgraded_one_by_one(cluster: LocalCluster) -> None:
     with AeronCluster.connect(
         **cluster.client_settings(),
