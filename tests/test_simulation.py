@@ -271,6 +271,13 @@ def test_good_services_are_not_blamed_by_seeds_of_this_commit() -> None:
         assert result.finding is None, f"seed {seed}: {result.finding}"
 
 
+@pytest.mark.slow
+def test_good_services_are_not_blamed_by_more_seeds() -> None:
+    for seed in range(FIXED + 1, 1_001):
+        result = run_seed(seed)
+        assert result.finding is None, f"seed {seed}: {result.finding}"
+
+
 # What the fixed seeds come to at least once; a fault that no longer happens finds nothing.
 NAMES = (
     *("AskForAck", "Crash", "CutMessage", "CutOff", "Elect", "FailOffers", "FailRequests", "FailSnapshot"),
