@@ -488,12 +488,12 @@ def test_ten_thousand_entries_open_quickly(tmp_path: Path) -> None:
     count = 10_000
     entries = [encoded(described(each)) for each in range(count)]
     (tmp_path / "archive.catalog").write_bytes(image(*entries, next_id=count, length=4 * MEBIBYTE))
-    begin = time.perf_counter()
+    begin = time.process_time()
     catalog = Catalog.open(FileStorage(), str(tmp_path))
-    taken = time.perf_counter() - begin
+    taken = time.process_time() - begin
     assert len(catalog.recording_ids()) == count
     assert catalog.descriptor(count - 1) == described(count - 1)
-    assert taken < 0.5
+    assert taken < 5  # with the square of the entries it takes a minute
 
 
 def test_a_closed_catalog_is_not_used(storage: Storage, directory: str) -> None:

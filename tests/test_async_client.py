@@ -396,7 +396,7 @@ async def test_requests_in_flight_end_or_are_sent_again_when_the_leader_changes(
         assert await asyncio.gather(*again) == [b"%d:" % n for n in range(500, 1000)]
         begin = time.monotonic()
         ended = await asyncio.gather(*once, snapshot, return_exceptions=True)
-        assert time.monotonic() - begin < 1.0
+        assert time.monotonic() - begin < LIMIT_S / 2
         for error in ended:
             assert isinstance(error, LeaderChangedError)
             assert error.outcome == Outcome.UNKNOWN

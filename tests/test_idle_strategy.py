@@ -163,6 +163,9 @@ def test_settings_of_a_strategy_can_be_read() -> None:
     assert (backoff.min_park_period_ns, backoff.max_park_period_ns) == (3, 4)
 
 
+HOUR_NS = 3_600 * 10**9
+
+
 def elapsed_ns(strategy: IdleStrategy, work_count: int = 0) -> int:
     before = time.monotonic_ns()
     seam.idle(strategy, work_count)
@@ -172,7 +175,7 @@ def elapsed_ns(strategy: IdleStrategy, work_count: int = 0) -> int:
 def test_sleeping_waits_only_when_there_was_no_work() -> None:
     strategy = SleepingIdleStrategy(20_000_000)
     assert elapsed_ns(strategy, 0) >= 20_000_000
-    assert min(elapsed_ns(strategy, 1) for _ in range(3)) < 20_000_000
+    seam.idle(SleepingIdleStrategy(HOUR_NS), 1)  # a test that sleeps is ended
 
 
 def test_backoff_parks_longer_and_longer_up_to_its_maximum() -> None:
@@ -196,15 +199,16 @@ def test_backoff_begins_anew_after_work_or_a_reset(by_work: bool) -> None:
         return elapsed_ns(strategy)
 
     # The machine may be busy; parking for the 4 ms that had been reached each time would be no accident.
-    assert min(first_park_ns() for _ in range(5)) < 4_000_000
+    assert any(first_park_ns() < 4_000_000 for _ in range(100))
 
 
-@pytest.mark.parametrize("text", ["noop", "spin", "yield", "sleep(10s)", "backoff(0,0,10s,10s)"])
+@pytest.mark.parametrize("text", ["noop", "spin", "yield", "sleep(1h)", "backoff(0,0,1h,1h)"])
 def test_no_strategy_waits_when_there_was_work(text: str) -> None:
     strategy = parse_idle_strategy(text)
-    assert sum(elapsed_ns(strategy, 1) for _ in range(40)) < 5_000_000_000
+    for _ in range(40):
+        seam.idle(strategy, 1)  # a test that sleeps is ended
     seam.reset_idle(strategy)
-    assert elapsed_ns(strategy, 2**31 - 1) < 5_000_000_000
+    seam.idle(strategy, 2**31 - 1)
 
 
 @pytest.mark.parametrize("text", ["sleep(20ms)", "backoff(0,0,20ms,20ms)"])
@@ -214,4 +218,4 @@ def test_a_negative_count_of_work_is_none(text: str) -> None:
 
 @pytest.mark.parametrize("strategy", [IdleStrategy(), NoOpIdleStrategy(), BusySpinIdleStrategy()])
 def test_strategies_that_spin_never_wait(strategy: IdleStrategy) -> None:
-    assert min(elapsed_ns(strategy) for _ in range(1_000)) < 1_000_000
+    assert any(elapsed_ns(strategy) < 1_000_000 for _ in range(1_000))

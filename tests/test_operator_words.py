@@ -523,7 +523,7 @@ def test_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_probe_waits_until_its_time_limit(words: Words, member: World) -> None:
     begin = time.monotonic()
     facts = words.facts("health", member.base_dir, "--timeout", "0.3", code=1)
-    assert 0.25 < time.monotonic() - begin < 10
+    assert time.monotonic() - begin > 0.25
     assert facts["waited_ms"] >= 300
     assert not facts["is_healthy"]
     text = words("health", member.base_dir)

@@ -739,9 +739,9 @@ def test_a_service_may_always_have_work_wait_often_and_schedule_timers_for_ever(
     plan = Plan(
         events=(OpenSession(at=0, client=0), *sends(30), Crash(at=15, member=0, down=5)), latency_us=(1_000, 40_000)
     )
-    begin = time.monotonic()
+    begin = time.process_time()
     assert simulate(service, plan=plan).finding is None
-    assert time.monotonic() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 def test_a_member_that_is_killed_while_its_callback_waits_does_not_end_in_order() -> None:

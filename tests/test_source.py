@@ -257,6 +257,57 @@ def test_no_except_clause_of_cython_is_left_by_a_jump() -> None:
     assert not wrong, "take the jump out of the except clause:\n" + "\n".join(wrong)
 
 
+def mentions_wall_clock(tree: ast.AST, names: frozenset[str] = frozenset()) -> bool:
+    """Does an expression read the wall clock, or one of these names, which hold what it was?"""
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr in {"monotonic", "monotonic_ns", "perf_counter"})
+        or (isinstance(node, ast.Name) and node.id in names)
+        for node in ast.walk(tree)
+    )
+
+
+def wall_limits(source: str) -> list[int]:
+    """The lines of asserts that something takes less wall time than a number says."""
+    found = []
+    for function in (
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ):
+        nodes = list(ast.walk(function))
+        times = frozenset(
+            target.id
+            for node in nodes
+            if isinstance(node, ast.Assign) and mentions_wall_clock(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        )
+        for compare in (each for node in nodes if isinstance(node, ast.Assert) for each in ast.walk(node.test)):
+            if not isinstance(compare, ast.Compare):
+                continue
+            operands = [compare.left, *compare.comparators]
+            for less, operator, more in zip(operands, compare.ops, operands[1:], strict=False):
+                if isinstance(operator, ast.Gt | ast.GtE):
+                    less, more = more, less
+                if isinstance(operator, ast.Eq | ast.NotEq | ast.In | ast.NotIn | ast.Is | ast.IsNot):
+                    continue
+                if isinstance(more, ast.Constant) and mentions_wall_clock(less, times):
+                    found.append(compare.lineno)
+    return sorted(set(found))
+
+
+def test_no_test_fails_because_the_machine_is_busy() -> None:
+    """A limit is processor time, or one that a wait of minutes passes and a busy machine does not: a named one."""
+    assert wall_limits("def f():\n    begin = time.monotonic()\n    assert time.monotonic() - begin < 5") == [3]
+    assert wall_limits("def f():\n    t = time.perf_counter() - b\n    assert 5 >= t") == [3]
+    assert wall_limits("def f():\n    t = time.process_time()\n    assert t < 5 and time.monotonic() < LIMIT_S") == []
+    wrong = [
+        f"{name(path)}:{line}"
+        for path in FILES
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests")
+        for line in wall_limits(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "these asserts fail where the machine is busy:\n" + "\n".join(wrong)
+
+
 def test_no_cython_file_is_included_in_another() -> None:
     assert not lines_matching(r"^\s*include\s+[\"']", lambda path: path.suffix in {".pyx", ".pxd"})
 

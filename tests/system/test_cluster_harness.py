@@ -139,7 +139,7 @@ def test_a_wait_for_a_service_that_has_ended_ends_at_once(cluster: ClusterFactor
         alone.await_ready(LIMIT_S)
     with pytest.raises(ProcessEndedError, match="SNAPSHOT_COUNTER of member 0 .*but service-0 ended with 3"):
         alone.members[0].node.await_counter(CounterType.SNAPSHOT_COUNTER, 1, LIMIT_S)
-    assert time.monotonic() - begin < 3.0
+    assert time.monotonic() - begin < LIMIT_S / 2
 
 
 def test_a_wait_for_a_leader_goes_on_while_a_majority_runs_and_one_for_all_members_does_not(
@@ -154,7 +154,7 @@ def test_a_wait_for_a_leader_goes_on_while_a_majority_runs_and_one_for_all_membe
     leader.kill()
     with pytest.raises(ProcessEndedError, match=f"other than {leader.member_id} to lead, but .* ended with -9"):
         three.await_leader(LIMIT_S, other_than=leader)
-    assert time.monotonic() - begin < 3.0
+    assert time.monotonic() - begin < LIMIT_S / 2
 
 
 def test_what_a_failure_says_holds_the_errors_of_client_drivers(cluster: ClusterFactory) -> None:
