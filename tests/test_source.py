@@ -258,12 +258,14 @@ def test_no_except_clause_of_cython_is_left_by_a_jump() -> None:
 
 
 def mentions_wall_clock(tree: ast.AST, names: frozenset[str] = frozenset()) -> bool:
-    """Does an expression read the wall clock, or one of these names, which hold what it was?"""
-    return any(
-        (isinstance(node, ast.Attribute) and node.attr in {"monotonic", "monotonic_ns", "perf_counter"})
-        or (isinstance(node, ast.Name) and node.id in names)
-        for node in ast.walk(tree)
-    )
+    """Does an expression grow with the wall clock, or with one of these names, which hold what it was?"""
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Div):  # a rate falls where the machine is busy
+        return mentions_wall_clock(tree.left, names)
+    if isinstance(tree, ast.Attribute) and tree.attr in {"monotonic", "monotonic_ns", "perf_counter"}:
+        return True
+    if isinstance(tree, ast.Name) and tree.id in names:
+        return True
+    return any(mentions_wall_clock(child, names) for child in ast.iter_child_nodes(tree))
 
 
 def wall_limits(source: str) -> list[int]:
