@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from tests.client_world import World
 from tests.pauses import run
-from tests.seeds import commit
+from tests.seeds import commit, drawn
 from tests.threaded_members import ThreadedMembers
 from tests.times import VARIABLE, TimesPlugin
 
@@ -33,6 +34,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A test's Spark lives for seconds: what the optimising compiler and a parallel collector take, it never gives back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# What Hypothesis draws depends on the commit alone: not on chance, on earlier failures or on how fast the machine is.
+settings.register_profile(
+    "tests", database=None, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 OWN_DIRECTORY = pytest.StashKey[str]()
 """Where a run that was given no directory writes."""
@@ -48,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.dup2(2, STDERR)  # what it was when this file was read, is captured
     if os.environ.get(VARIABLE):
         config.pluginmanager.register(TimesPlugin(Path(os.environ[VARIABLE])))
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(drawn("hypothesis", 1)[0])
     if config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="container-tests-")
         config.stash[OWN_DIRECTORY] = config.option.basetemp

@@ -106,7 +106,7 @@ VALUES = st.one_of(
         st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=5
     ),
 )
-relaxed = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=15, suppress_health_check=list(HealthCheck))
 
 
 def tried(action: Callable[[], object], *names: str) -> object:

@@ -11,7 +11,7 @@ EDGES = [-(2**63) + 1, -(2**63) + 2, -(2**62), -1, 0, 1, 2**62, 2**63 - 2, 2**63
 IDS = st.one_of(st.integers(1, 40), st.sampled_from(EDGES), st.integers(-(2**63) + 1, 2**63 - 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(IDS, st.booleans()), max_size=40), st.lists(IDS, max_size=20))
 def test_a_session_is_found_while_it_is_open(opened: list[tuple[int, bool]], others: list[int]) -> None:
     member = ScriptedMember().follow()

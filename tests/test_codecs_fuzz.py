@@ -20,7 +20,7 @@ LAYOUTS = [(golden.schema, name, layout) for golden in GOLDEN.values() for name,
 MEMORY = GuardedMemory(1 << 17)
 
 # No deadline per example: on a busy machine the first touch of a page can take long.
-fuzz = settings(deadline=None, max_examples=300)
+fuzz = settings(max_examples=300)
 
 schemas = st.sampled_from(sorted(GOLDEN))
 vectors = st.sampled_from(VECTORS)

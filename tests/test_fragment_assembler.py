@@ -393,7 +393,7 @@ def flags_of(part: int, parts: int) -> int:
     return (BEGIN if part == 0 else 0) | (END if part == parts - 1 else 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(messages=cut_messages(), data=st.data())
 def test_exactly_the_messages_without_a_loss_arrive(messages: list[list[bytes]], data: st.DataObject) -> None:
     collector = seam.CollectingHandler()
@@ -410,7 +410,7 @@ def test_exactly_the_messages_without_a_loss_arrive(messages: list[list[bytes]],
     assert assembled(collector) == kept == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(messages=cut_messages(), limits=st.lists(st.integers(1, 5), min_size=1), aborts=st.sets(st.integers(0, 40)))
 def test_aborts_and_poll_limits_change_nothing(
     messages: list[list[bytes]], limits: list[int], aborts: set[int]
@@ -438,7 +438,7 @@ def test_aborts_and_poll_limits_change_nothing(
     assert assembled(collector) == expected
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_interleaved_sessions_are_told_apart(data: st.DataObject) -> None:
     collector = seam.CollectingHandler()
@@ -471,7 +471,7 @@ def test_what_a_publisher_began_to_send_is_forgotten_once_it_is_gone(collector: 
     assert seam.forget_lost(assembler, subscription) == [there]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     fragments=st.lists(
         st.tuples(

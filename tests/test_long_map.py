@@ -17,7 +17,7 @@ KEYS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(["put", "remove", "get"]), KEYS, st.integers(0, 2**63 - 1)), max_size=300))
 def test_a_map_is_as_a_dict(calls: list[tuple[str, int, int]]) -> None:
     numbers, model = LongMap(), dict[int, int]()

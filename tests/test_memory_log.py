@@ -417,7 +417,7 @@ def logs(draw: st.DrawFn) -> MemoryLog:
     return log
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(log=logs(), data=st.data())
 def test_an_image_polls_like_the_model(log: MemoryLog, data: st.DataObject) -> None:
     frames = log.frames()

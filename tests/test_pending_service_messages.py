@@ -684,4 +684,4 @@ class Cluster(RuleBasedStateMachine):
 
 def test_no_message_is_lost_or_in_the_log_twice(native: Any) -> None:
     machine = type("ClusterOfTwo", (Cluster,), {"native": native})
-    run_state_machine_as_test(machine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=150, stateful_step_count=40))

@@ -988,7 +988,7 @@ def compare(one: RecordingLogEntry, other: RecordingLogEntry) -> int:
     return other.service_id - one.service_id
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_random_use_is_the_same_in_memory_and_in_the_file(seed: int, count: int) -> None:
     draw = random.Random(seed)

@@ -117,7 +117,7 @@ def test_an_ack_does_not_change() -> None:
     assert not hasattr(ack, "__dict__")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 4), st.data())
 def test_services_that_run_ahead_are_waited_for(services: int, data: st.DataObject) -> None:
     """Each service acknowledges the same positions in its own time."""

@@ -151,7 +151,7 @@ def result(member: ScriptedMember) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.lists(STEPS, max_size=40), st.sampled_from([1, 2, 7, 50]), st.sampled_from([2, 3, 50]), st.booleans())
 def test_batches_lead_to_the_same_as_single_messages(
     steps: list[tuple[Any, ...]], single_limit: int, batch_limit: int, commit_often: bool

@@ -247,7 +247,7 @@ def test_a_service_that_is_wrong_is_found(
     assert text in finding.text
 
 
-FIXED = 400
+FIXED = 250
 
 
 def test_good_services_are_not_blamed() -> None:

@@ -532,7 +532,7 @@ STATES = (
 
 
 @given(STATES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_whatever_is_written_comes_back_as_it_is_and_what_comes_back_is_written(state: Any) -> None:
     recording = Recording(1_000_000)
     try:

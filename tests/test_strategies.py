@@ -131,10 +131,13 @@ def machine(service: Any, **attributes: Any) -> type[ServiceMachine]:
     return type(f"{service.__name__}Machine", (ServiceMachine,), {"service": service, **attributes})
 
 
-def failure_of(kind: type[ServiceMachine], error: type[BaseException]) -> tuple[BaseException, list[str]]:
-    """The error that a machine finds, and the steps of the shortest script."""
+def failure_of(
+    kind: type[ServiceMachine], error: type[BaseException], *, is_shrunk: bool = True
+) -> tuple[BaseException, list[str]]:
+    """The error that a machine finds, and the steps of the shortest script, or of the first one."""
+    phases = [Phase.generate, *([Phase.shrink] if is_shrunk else [])]
     with pytest.raises(error) as caught:
-        run_state_machine_as_test(kind, settings=SEARCHING)
+        run_state_machine_as_test(kind, settings=settings(SEARCHING, phases=phases))
     notes = "\n".join(getattr(caught.value, "__notes__", ()))
     steps = [line for line in notes.splitlines() if "state." in line and not re.search("teardown|is_small", line)]
     assert steps, notes
@@ -159,11 +162,13 @@ def test_a_good_service_passes(service: Any, payloads: st.SearchStrategy[bytes])
     run_state_machine_as_test(machine(service, payloads=payloads), settings=FEW)
 
 
-def test_state_that_is_in_no_snapshot_is_found() -> None:
-    error, steps = failure_of(machine(Forgetful, payloads=st.binary(max_size=4)), DivergenceError)
+@pytest.mark.parametrize("is_shrunk", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_state_that_is_in_no_snapshot_is_found(is_shrunk: bool) -> None:
+    kind = machine(Forgetful, payloads=st.binary(max_size=4))
+    error, steps = failure_of(kind, DivergenceError, is_shrunk=is_shrunk)
     assert "Totals.total: " in str(error)
     # Which script is the shortest that is found depends on the constants of all modules that are loaded.
-    assert len(steps) <= 10
+    assert not is_shrunk or len(steps) <= 10
     assert any("take_snapshot" in step for step in steps)
     assert "restart_from" in steps[-1]
 
@@ -194,10 +199,12 @@ def test_a_timer_whose_purpose_is_lost_in_a_restart_is_found() -> None:
     assert "restart_from" in steps[-1]
 
 
-def test_timers_that_a_restart_does_not_come_to_are_found() -> None:
-    error, steps = failure_of(machine(Fresh, payloads=st.binary(max_size=4)), DivergenceError)
+@pytest.mark.parametrize("is_shrunk", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_timers_that_a_restart_does_not_come_to_are_found(is_shrunk: bool) -> None:
+    kind = machine(Fresh, payloads=st.binary(max_size=4))
+    error, steps = failure_of(kind, DivergenceError, is_shrunk=is_shrunk)
     assert "the timers are {" in str(error)
-    assert len(steps) <= 4
+    assert not is_shrunk or len(steps) <= 4
     assert "restart_from" in steps[-1]
 
 

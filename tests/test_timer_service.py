@@ -525,10 +525,10 @@ class Timers(RuleBasedStateMachine):
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_service_is_as_a_dict(name: str) -> None:
     machine = type("TimersOfOne", (Timers,), {"make": staticmethod(MAKERS[name])})
-    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=40))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 5000)), max_size=400),
     st.lists(st.integers(0, 300), max_size=20),

@@ -255,13 +255,13 @@ def assert_as_row_by_row(name: str, payloads: Sequence[bytes | None]) -> None:
         assert repr(one.to_pylist()) == repr(other.to_pylist()), field.name
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(sorted(KINDS)), st.integers(0, 2**32), st.integers(0, 120))
 def test_random_and_mutated_payloads_decode_as_row_by_row(name: str, seed: int, length: int) -> None:
     assert_as_row_by_row(name, batch(random.Random(seed), name, length))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(sorted(KINDS)), st.lists(st.sampled_from(CRAFTED), min_size=17, max_size=40))
 def test_crafted_payloads_decode_as_row_by_row(name: str, payloads: list[bytes]) -> None:
     assert_as_row_by_row(name, payloads)

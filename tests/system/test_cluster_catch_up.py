@@ -39,6 +39,7 @@ def elections_of(member: LocalMember) -> int | None:
     return member.node.counter_value(CounterType.ELECTION_COUNT)
 
 
+@pytest.mark.slow
 def test_a_member_that_was_down_takes_the_snapshots_that_it_missed(scenarios: Scenarios) -> None:
     with scenarios() as scenario:
         follower = scenario.our_follower()

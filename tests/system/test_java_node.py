@@ -246,7 +246,7 @@ def test_a_node_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     wait_until(lambda: not is_alive(node_pid), 10, f"the node (pid {node_pid}) to be gone")
 
 
-@pytest.mark.parametrize("compiler", ["javac", "ecj"])
+@pytest.mark.parametrize("compiler", ["javac", pytest.param("ecj", marks=pytest.mark.slow)])
 def test_our_java_programs_compile_with(compiler: Literal["javac", "ecj"], jar: Path, tmp_path: Path) -> None:
     if compiler == "javac" and find_javac() is None:
         pytest.skip("there is no javac on this machine; ecj takes its place")

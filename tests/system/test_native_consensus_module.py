@@ -41,7 +41,7 @@ def terms_of(cluster_dir: Path) -> list[int]:
         ("native", "python"),
         pytest.param("native", "java", marks=pytest.mark.slow),
         pytest.param("java", "python", marks=pytest.mark.slow),
-        ("java", "java"),
+        pytest.param("java", "java", marks=pytest.mark.slow),
     ],
 )
 def test_a_cluster_of_one_lives_through_a_kill_and_a_shutdown(

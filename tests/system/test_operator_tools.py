@@ -196,6 +196,7 @@ def compare_snapshot(member: Node) -> None:
 
 
 @pytest.mark.nodes("native", "java")
+@pytest.mark.slow
 def test_the_words_say_what_java_s_tools_say_in_the_life_of_a_node(node: NodeFactory) -> None:
     member = node()
     directory = member.cluster_dir
