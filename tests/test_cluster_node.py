@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import signal
@@ -609,6 +610,47 @@ def test_the_command_prints_how_to_connect_and_ends_in_order(
         assert f"ingress endpoints 0={HOST}:{port}" in node.lines[1]
         assert node.send("7") == f"{expected}\n"
         node.stop()
+
+
+def test_all_lines_of_a_node_are_json_where_its_log_is_and_name_a_directory_of_any_characters(
+    tmp_path: Path, port: int
+) -> None:
+    directory = tmp_path / "räume"
+    for log_format in ("text", "json"):
+        process = subprocess.Popen(
+            [*COMMAND, "dev", SERVICE, "--dir", str(directory), "--host", HOST, "--port", str(port)],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
+                "PYTHONIOENCODING": "ascii",
+                "AERON_CLUSTER_LOG_FORMAT": log_format,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                assert process.stderr is not None
+                head = ""
+                while " is ready in " not in head:
+                    line = process.stderr.readline()
+                    assert line, head
+                    head += line
+                process.terminate()
+                out, errors = process.communicate(timeout=LIMIT_S)
+            finally:
+                process.kill()
+        assert process.returncode == 0, errors
+        if log_format == "text":
+            assert out.splitlines()[-1].endswith(f"{tmp_path}/r\\xe4ume")
+            continue
+        assert out == ""
+        records = [json.loads(line) for line in (head + errors).splitlines()]
+        (started,) = [each for each in records if each.get("event") == "started"]
+        assert started["directory"] == str(directory)
+        assert started["ingress_endpoints"] == f"0={HOST}:{port}"
+        assert started["aeron_dir"].startswith("/")
 
 
 def test_the_configuration_file_of_the_document_is_taken(

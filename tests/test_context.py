@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from container.clustered_service_container import ClusteredServiceContainer
 from container.codecs.messages import decode
+from container.common.loggers import log_to_stderr
 from container.context import Context
 from container.errors import (
     ClusterEvent,
@@ -350,6 +353,20 @@ def test_configuration_is_printed_when_wanted(concluded: Any, capsys: pytest.Cap
     assert "    service_id=2" in lines
     assert "    service_name='clustered-service-0-2'" in lines
     assert len(lines) == len(SETTINGS) + 3
+
+
+def test_configuration_is_a_record_where_the_log_is_json(
+    concluded: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("container"), "level", logging.INFO)
+    log_to_stderr("info", "json")
+    concluded(service_id=2, print_configuration=True)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = [json.loads(line) for line in printed.err.splitlines() if '"configuration"' in line]
+    assert line["source"] == "clustered-service-0-2"
+    assert "    service_id=2\n" in line["message"]
 
 
 def test_closed_context_lets_go_of_the_mark_file_and_leaves_the_callers_client(

@@ -47,6 +47,21 @@ def code_of(*arguments: str) -> int:
         return int(str(end.code))
 
 
+@pytest.mark.parametrize("word", ["dev", "consensus-module", "client"])
+def test_what_the_encoding_of_the_output_lacks_is_escaped(word: str) -> None:
+    """Help, paths and payloads have characters that a terminal of the C locale has not."""
+    done = subprocess.run(
+        [sys.executable, "-m", "container", word, "--help"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: ")
+
+
 def option_of(name: str, text: str) -> list[str]:
     option = "--" + name.replace("_", "-")
     if settings_table()[name].is_flag:

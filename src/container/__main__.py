@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Any
 
 from container.cli.failures import EXPECTED, print_failure, print_interruption
@@ -17,6 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 for an end that was asked for, 1 when the container could not start or ended otherwise, 2 for wrong usage or
     settings, 130 for Ctrl-C where the command does not wait for it, as while it imports.
     """
+    _escape_what_cannot_be_encoded()
     try:
         options = _parse(sys.argv[1:] if arguments is None else arguments)
         if options.log_level is not None:  # words for operators log nothing
@@ -29,6 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EXPECTED as error:
         return print_failure(PROGRAM, error)
     return 0
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """Have standard output write what its encoding lacks as an escape, as standard error does: paths, payloads, help.
+
+    The encoding is that of the terminal, which may be ASCII; a path may have bytes that no encoding has.
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _parse(arguments: Sequence[str]) -> Any:

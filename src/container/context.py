@@ -12,8 +12,7 @@ from typing import Any, Unpack
 from container.api import ClusteredService
 from container.common.callbacks import check_callable
 from container.common.error_texts import error_text
-from container.common.line_printer import print_line
-from container.common.loggers import report
+from container.common.loggers import print_notice, report
 from container.common.object_path import create_object
 from container.common.semantic_version import is_version_compatible
 from container.common.values import shown
@@ -219,7 +218,8 @@ class Context:
         self._conclude_agent_context(settings)
         self._write_mark_file(settings)
         if settings.print_configuration:
-            print_line(str(self), sys.stdout)
+            source = {"source": self.service_name}
+            print_notice(str(self), sys.stdout, level="info", event="configuration", fields=source)
 
     def abandon(self) -> None:
         """Undo a start that failed: the mark file becomes free immediately, then everything is closed. Never raise."""

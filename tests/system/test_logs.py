@@ -79,6 +79,7 @@ class Day:
     def __init__(self, directory: Path, log_format: str) -> None:
         (directory / "day.py").write_text(SERVICE)
         (directory / "node").mkdir()
+        self.log_format = log_format
         self.ports = PortReservation()
         self.port = self.ports.take_row(5)
         self.cluster_dir = directory / "node" / "cluster"
@@ -97,7 +98,9 @@ class Day:
 
     def start(self) -> None:
         self.node.start()
-        assert self.node.read_line(LIMIT_S) == "A cluster of one member is ready."
+        if self.log_format == "text":
+            assert self.node.read_line(LIMIT_S) == "A cluster of one member is ready."
+        self.node.wait_until(lambda: "the node is ready in" in self.node.errors(), LIMIT_S, "the node to be ready")
 
     def send(self, text: str) -> str:
         return self._run("client", "--ingress", f"0=127.0.0.1:{self.port}", "--embedded-driver", "send", text)
@@ -152,6 +155,9 @@ def test_the_story_of_a_day_in_json(logged: tuple[str, str]) -> None:
     assert_story([json.loads(line) for line in after.splitlines()], STORY_AFTER_THE_KILL)
     assert_story(lines, [("started", {"source": "the node"}), ("snapshot_taken", {})])
     assert_story(lines, [("sessions", {"opened": 1}), ("snapshot_taken", {})])
+    (started,) = [line for line in lines if line["event"] == "started"]
+    assert started["ingress_endpoints"].startswith("0=127.0.0.1:")
+    assert (Path(started["directory"]).name, Path(started["aeron_dir"]).name) == ("node", "driver")
     (error,) = [line for line in lines if line["event"] == "error"]
     assert error["source"] == "clustered-service-0-0"
     assert error["log_position"] > 0

@@ -15,6 +15,7 @@ from container.client.aeron_cluster import AeronCluster
 from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import EgressListener, EventCode
 from container.client.round_trips import RoundTrips, percentile_us
+from container.common.loggers import print_notice
 from container.common.values import shown
 from container.errors import ClosedError, ConfigurationError, TimedOutError
 from container.settings.arguments import add_log_level, number, seconds
@@ -111,6 +112,9 @@ class Progress:
         self._write(text, "\n")
 
     def _write(self, text: str, end: str) -> None:
+        if not self._is_live:
+            print_notice(text, self._stream, level="info")
+            return
         self._stream.write(text.ljust(self._width) + end)
         self._stream.flush()
         self._width = len(text) if end == "\r" else 0
@@ -156,7 +160,7 @@ class _Session(EgressListener):
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr)
+    print_notice(text, sys.stderr, level="info")
 
 
 @contextlib.contextmanager

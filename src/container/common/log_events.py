@@ -123,9 +123,9 @@ class WaitLog:
         return self._next_ns
 
 
-def log_started(source: str, text: str) -> None:
-    """Log the event ``started``: a program is ready. Never raise."""
-    report("info", "%s", text, event="started", fields={"source": source})
+def log_started(source: str, text: str, **fields: str) -> None:
+    """Log the event ``started``: a program is ready; ``fields`` are how it is reached. Never raise."""
+    report("info", "%s", text, event="started", fields={"source": source, **fields})
 
 
 def log_closing(source: str, signal: str) -> None:

@@ -102,18 +102,26 @@ def prints_json() -> bool:
 
 
 def print_notice(
-    text: str, stream: TextIO | None, *, event: str | None = None, fields: dict[str, Any] | None = None
+    text: str,
+    stream: TextIO | None,
+    *,
+    level: str = "warning",
+    event: str | None = None,
+    fields: dict[str, Any] | None = None,
 ) -> None:
-    """Print a text; where it goes to standard error and that has lines of JSON, log it as a warning. Never raise.
+    """Print a text; where the log is lines of JSON, log it. Never raise.
+
+    That goes for standard output as well: whoever collects the lines of a program often reads both.
 
     Args:
         text: what is printed.
         stream: None prints nothing.
+        level: it is logged at, as for :func:`report`.
         event: as for :func:`report`.
         fields: what belongs to the event.
     """
-    if stream is not None and stream is sys.stderr and prints_json():
-        report("warning", "%s", text.removeprefix("WARNING: "), event=event, fields=fields)
+    if stream is not None and stream in (sys.stderr, sys.stdout) and prints_json():
+        report(level, "%s", text.removeprefix("WARNING: "), event=event, fields=fields)
     else:
         print_line(text, stream)
 

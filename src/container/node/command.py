@@ -11,7 +11,7 @@ from container.api import ClusteredService
 from container.common.directories import check_is_there
 from container.common.error_texts import message_of, type_name
 from container.common.log_events import log_closing, log_ended, log_started
-from container.common.loggers import report
+from container.common.loggers import prints_json, report
 from container.common.main_program import Ending, report_crashes
 from container.common.object_path import create_object, search_current_directory
 from container.common.values import shown, suggestion
@@ -207,8 +207,15 @@ def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] 
             report("info", "interrupted while starting")
             return
         with node, serve_metrics(metrics_port, node.directory):
-            _print_connection(node)
-            log_started(_SOURCE, f"{_SOURCE} is ready in {node.directory}")
+            if not prints_json():
+                _print_connection(node)
+            log_started(
+                _SOURCE,
+                f"{_SOURCE} is ready in {node.directory}",
+                directory=str(node.directory),
+                ingress_endpoints=node.ingress_endpoints,
+                aeron_dir=str(node.aeron_dir),
+            )
             caught = end.wait()
             if caught is not None:
                 log_closing(_SOURCE, caught.name)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from container.common.loggers import print_notice
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
 from container.settings.arguments import add_log_level, number, path, seconds
@@ -251,6 +252,10 @@ def _format_settings(options: argparse.Namespace) -> dict[str, str]:
     return {**table_format_settings([ICEBERG], warehouse=options.warehouse), **given}
 
 
+def _note(text: str, level: str = "info") -> None:
+    print_notice(text, sys.stderr, level=level)
+
+
 class _IngestProgress:
     """A line on standard error for each finished micro-batch, and a sign of life when there is none."""
 
@@ -266,9 +271,9 @@ class _IngestProgress:
         state = "" if manifest.batch_id != self._batch_id else f" ({query.status['message'].lower()})"
         self._batch_id = manifest.batch_id
         if manifest.batch_id < 0:
-            print(f"no batch yet{state}", file=sys.stderr)
+            _note(f"no batch yet{state}")
             return
-        print(f"batch {manifest.batch_id}: {manifest.row_count} rows, positions {positions}{state}", file=sys.stderr)
+        _note(f"batch {manifest.batch_id}: {manifest.row_count} rows, positions {positions}{state}")
 
 
 @contextlib.contextmanager
@@ -506,7 +511,7 @@ def _ship(options: argparse.Namespace) -> None:
     member = open_member(options.paths[0], archive_dir=options.archive_dir, committed=options.committed)
     place = open_place(options.to, {} if storage is None else storage.values(), make=not options.check)
     if options.check:
-        manifest, faults = check_place(place, lambda line: print(line, file=sys.stderr))
+        manifest, faults = check_place(place, _note)
         for fault in faults:
             print(fault)
         if faults:
@@ -518,10 +523,9 @@ def _ship(options: argparse.Namespace) -> None:
         return
 
     def show(done: Pass) -> None:
-        print(
+        _note(
             f"log shipped to {done.end_position} of {done.committed_position}; {done.copied_count} objects, "
-            f"{done.copied_length} bytes copied, {done.taken_over_count} taken over",
-            file=sys.stderr,
+            f"{done.copied_length} bytes copied, {done.taken_over_count} taken over"
         )
 
     warned = 0
@@ -531,12 +535,12 @@ def _ship(options: argparse.Namespace) -> None:
             while True:
                 done = shipper.run()
                 if done.unknown_length not in (0, warned):
-                    print(
+                    _note(
                         f"warning: {options.paths[0]} does not run, and its last {done.unknown_length} bytes of log, "
                         f"from {done.committed_position} on, are not shipped: nothing in its files shows that they "
                         "are committed, and an election may remove them. Start the member, or give --committed "
                         "recorded if its cluster has no other member",
-                        file=sys.stderr,
+                        level="warning",
                     )
                 warned = done.unknown_length
                 if options.every is None:

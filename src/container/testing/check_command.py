@@ -105,8 +105,7 @@ def run_checks(options: Any) -> None:
         except BaseException as error:  # a service that exits is a finding, as is what it raised
             failed += 1
             verdict, text = "FAILED", f"{type(error).__name__}: {_text_of(error)}{_place_of(error)}"
-        line = f"{name:14} {verdict:7} {text}"
-        print(line.encode(errors="backslashreplace").decode(), flush=True)
+        print(f"{name:14} {verdict:7} {text}", flush=True)
     if failed:
         raise SystemExit(1)
 
