@@ -231,6 +231,24 @@ def test_a_method_near_a_callback_that_is_there_as_well_is_not_logged(caplog: py
     assert not caplog.records
 
 
+def test_a_method_near_a_callback_that_is_there_is_not_taken_for_another_one(caplog: pytest.LogCaptureFixture) -> None:
+    class Message(RecordingService):
+        def on_session_message(self, session: object, timestamp: int, buffer: object, header: object) -> None: ...
+
+        def on_session_mesage(self) -> None: ...
+
+    check_service(Message())
+    assert not caplog.records, "on_session_messages is farther than on_session_message, which the class has"
+
+    class Batch(Message):
+        def on_sesion_messages(self) -> None: ...
+
+    check_service(Batch())
+    assert [each.getMessage() for each in caplog.records] == [
+        "Batch.on_sesion_messages is never called: did you mean on_session_messages?"
+    ]
+
+
 def test_a_snapshot_without_a_callback_for_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Forgetful(ClusteredService):
         def on_session_message(self, session: object, timestamp: int, buffer: object, header: object) -> None: ...

@@ -34,3 +34,24 @@ def test_the_line_of_the_user_s_that_failed_is_named(
 def test_a_module_that_is_missing_has_no_line() -> None:
     with pytest.raises(ConfigurationError, match="No module named 'no_such_module': start in the directory"):
         create_object("no_such_module:A", "service")
+
+
+@pytest.mark.parametrize(
+    ("method", "fix"),
+    [
+        ("on_session_mesage", "did you mean that by on_session_mesage?"),
+        ("onSessionMessage", "did you mean that by onSessionMessage?"),
+        ("on_order", "write def on_session_message(self, ...)"),
+    ],
+)
+def test_a_callback_that_a_class_must_have_is_named_with_what_was_meant_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, fix: str
+) -> None:
+    name = f"lacking_{method}"
+    (tmp_path / f"{name}.py").write_text(
+        f"from container import ClusteredService\nclass A(ClusteredService):\n    def {method}(self): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError) as refused:
+        create_object(f"{name}:A", "service")
+    assert str(refused.value) == f"service='{name}:A': A has no on_session_message(): {fix}"

@@ -30,19 +30,37 @@ def check_callable(what: str, callback: Any, parameters: str) -> None:
 
 
 def warn_of_unused_methods(kind: type, callbacks: Collection[str]) -> None:
-    """Log each method of a class that is spelled nearly as a callback which the class leaves to its base, once."""
-    import difflib
+    """Log each method of a class that is spelled nearly as a callback which the class leaves to its base, once.
 
+    One that is nearest to a callback which the class has is a helper of that.
+    """
     if kind in _seen:
         return
     _seen.add(kind)
-    own = {name for each in kind.__mro__ if not each.__module__.startswith("container.") for name in vars(each)}
-    missing = {name.replace("_", ""): name for name in callbacks if name not in own}
+    own = _own_names(kind)
     for name in sorted(own.difference(callbacks)):
-        if name.startswith("on") and callable(getattr(kind, name, None)):
-            near = difflib.get_close_matches(name.replace("_", "").lower(), missing, n=1, cutoff=_NEAR)
-            if near:
-                report("warning", "%s.%s is never called: did you mean %s?", kind.__name__, name, missing[near[0]])
+        nearest = _nearest_callback(kind, name, callbacks)
+        if nearest is not None and nearest not in own:
+            report("warning", "%s.%s is never called: did you mean %s?", kind.__name__, name, nearest)
+
+
+def misspelled(kind: type, callback: str) -> str | None:
+    """The first method of a class that is spelled nearly as a callback which it must have; None where there is none."""
+    return next((name for name in sorted(_own_names(kind)) if _nearest_callback(kind, name, [callback])), None)
+
+
+def _own_names(kind: type) -> set[str]:
+    return {name for each in kind.__mro__ if not each.__module__.startswith("container.") for name in vars(each)}
+
+
+def _nearest_callback(kind: type, name: str, callbacks: Collection[str]) -> str | None:
+    import difflib
+
+    if not name.startswith("on") or not callable(getattr(kind, name, None)):
+        return None
+    spelled = {each.replace("_", ""): each for each in callbacks}
+    near = difflib.get_close_matches(name.replace("_", "").lower(), spelled, n=1, cutoff=_NEAR)
+    return spelled[near[0]] if near else None
 
 
 def code_flags(callback: Any) -> int:

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from container.common.callbacks import misspelled
 from container.common.error_texts import message_of, shorten
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
@@ -67,6 +68,10 @@ def create_object(path: str, setting: str) -> Any:
     found = load_object(path, setting)
     if not isinstance(found, type):
         return found
+    for callback in sorted(getattr(found, "__abstractmethods__", ())):
+        near = misspelled(found, callback)
+        fix = f"did you mean that by {near}?" if near else f"write def {callback}(self, ...)"
+        raise ConfigurationError(f"{setting}={shown(path)}: {found.__qualname__} has no {callback}(): {fix}")
     try:
         return found()
     except Exception as error:
