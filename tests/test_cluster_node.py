@@ -245,8 +245,9 @@ def test_containers_are_of_the_consensus_module_s_cluster(port: int, monkeypatch
 
 
 @pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="no IPv6 on this machine")
-def test_a_host_may_be_an_ipv6_address(port: int) -> None:
-    with container.launch_node(Counter(), host="::1", port=port) as node:
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_host_may_be_an_ipv6_address(port: int, host: str) -> None:
+    with container.launch_node(Counter(), host=host, port=port) as node:
         assert node.ingress_endpoints == f"0=[::1]:{port}"
         assert ask(node, b"1") == b"1"
 

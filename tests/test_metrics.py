@@ -345,11 +345,11 @@ def test_a_host_that_cannot_be_had_is_named(tmp_path: Path) -> None:
         Exporter([tmp_path], host="no host", port=0)
 
 
-def test_the_url_of_an_address_of_the_other_protocol_is_one(tmp_path: Path) -> None:
-    try:
-        exporter = Exporter([tmp_path], host="::1", port=0)
-    except ContainerError as error:
-        pytest.skip(f"no IPv6 here: {error}")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_the_url_of_an_address_of_the_other_protocol_is_one(tmp_path: Path, host: str) -> None:
+    if not has_ipv6():
+        pytest.skip("no IPv6 here")
+    exporter = Exporter([tmp_path], host=host, port=0)
     try:
         with urllib.request.urlopen(exporter.url, timeout=30) as answer:
             assert b"aeron_cluster_up" in answer.read()

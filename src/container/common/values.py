@@ -57,6 +57,17 @@ def whole_number(text: str) -> int | None:
     return -number if text.startswith("-") else number
 
 
+def without_brackets(host: str) -> str:
+    """A host as the system takes it: an address of IPv6 may be given as endpoints have it, such as ``[::1]``."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def host_of_endpoint(host: str) -> str:
+    """A host as endpoints have it: an address of IPv6 in brackets."""
+    host = without_brackets(host)
+    return f"[{host}]" if ":" in host else host
+
+
 def is_path(text: object) -> bool:
     """Whether a value is a string that the system accepts as a path."""
     if not isinstance(text, str) or not text or "\0" in text:

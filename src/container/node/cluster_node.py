@@ -24,7 +24,7 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.common import forks
 from container.common.directories import created_directory
 from container.common.error_texts import message_of
-from container.common.values import is_path, shown
+from container.common.values import host_of_endpoint, is_path, shown, without_brackets
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
@@ -106,7 +106,7 @@ class ClusterNode:
         """What :meth:`launch` fills with parts."""
         self.directory = directory
         self.aeron_dir = aeron_dir
-        self._host = f"[{host}]" if ":" in host else host
+        self._host = host_of_endpoint(host)
         self.ingress_endpoints = f"0={self._host}:{port}"
         self._ports = range(port, port + PORT_COUNT)
         self._closing = ExitStack()
@@ -144,7 +144,7 @@ class ClusterNode:
         Args:
             services: its services; their ids are 0, 1, … in this order.
             directory: what it goes on with, or begins; by default a temporary one, which :meth:`close` removes.
-            host: the name or address of this machine by which clients reach it.
+            host: the name or address of this machine by which clients reach it; one of IPv6 with or without brackets.
             port: the UDP port for clients; the four ports after it must be free as well.
             aeron_dir: the media driver's; by default one in memory that belongs to ``directory``.
             driver: settings of the media driver, by name.
@@ -488,7 +488,9 @@ def check_ports(host: str, port: int) -> None:
         raise ConfigurationError(f"host={shown(host)}: must be a name or an address of this machine")
     for each in range(port, port + PORT_COUNT):
         try:
-            family, kind, protocol, _name, address = socket.getaddrinfo(host, each, type=socket.SOCK_DGRAM)[0]
+            family, kind, protocol, _name, address = socket.getaddrinfo(
+                without_brackets(host), each, type=socket.SOCK_DGRAM
+            )[0]
             with socket.socket(family, kind, protocol) as taken:
                 taken.bind(address)
         except ValueError as error:

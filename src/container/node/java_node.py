@@ -13,7 +13,7 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.loggers import report
-from container.common.values import shown, suggestion
+from container.common.values import host_of_endpoint, shown, suggestion
 from container.context import Context
 from container.errors import ClusterError, ConfigurationError
 from container.node.cluster_node import (
@@ -101,8 +101,7 @@ class JavaNode:
         check_ports(host, port)
         check_paths(directory=directory, aeron_dir=aeron_dir)
         where = Path(created_directory("directory", directory))
-        name = f"[{host}]" if ":" in host else host
-        endpoints = [f"{name}:{each}" for each in range(port, port + PORT_COUNT)]
+        endpoints = [f"{host_of_endpoint(host)}:{each}" for each in range(port, port + PORT_COUNT)]
         node = cls(where, aeron_dir if aeron_dir is not None else aeron_dir_of(where), endpoints, on_end)
         try:
             node._closing.callback(DirectoryLock(where).close)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from container.common.log_events import log_closing, log_started
 from container.common.main_program import Ending
-from container.common.values import shown
+from container.common.values import host_of_endpoint, shown, without_brackets
 from container.errors import ConfigurationError, ContainerError
 from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
 from container.operate.metrics_server import HOST
@@ -80,7 +80,7 @@ class Exporter:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(NodeCollector(paths))
         try:
-            self._server = MetricsServer(host, port, make_wsgi_app(registry))
+            self._server = MetricsServer(without_brackets(host), port, make_wsgi_app(registry))
         except (OSError, UnicodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no name of a host"
             what = "port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "host"
@@ -91,8 +91,7 @@ class Exporter:
         self._thread.start()
         self.port: int = self._server.server_port
         """The port on which it listens."""
-        name = f"[{host}]" if ":" in host else host
-        self.url = f"http://{name}:{self.port}/metrics"
+        self.url = f"http://{host_of_endpoint(host)}:{self.port}/metrics"
         """Where the metrics are."""
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from container.common.values import shown, whole_number
+from container.common.values import shown, whole_number, without_brackets
 from container.errors import ConfigurationError
 from container.operate.node_arguments import PORT_MAX
 
@@ -42,15 +42,14 @@ def metrics_address(value: int | str) -> tuple[str, int]:
     """
     host, colon, text = value.rpartition(":") if isinstance(value, str) else ("", "", str(value))
     port = whole_number(text)
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
+    bare = without_brackets(host)
+    if ":" in host and host == bare:
         port = None  # an address of IPv6, of which the port may be a part
-    if port is None or not 0 <= port <= PORT_MAX or bool(host) != bool(colon):
+    if port is None or not 0 <= port <= PORT_MAX or bool(bare) != bool(colon):
         raise ConfigurationError(
             f"metrics_port={shown(value)}: must be a port from 0 to {PORT_MAX}, or host:port such as 0.0.0.0:9644"
         )
-    return host or HOST, port
+    return bare or HOST, port
 
 
 @contextmanager
