@@ -277,3 +277,33 @@ def test_composites_of_each_other_that_make_too_many_fields_are_refused(tmp_path
         ConfigurationError, match="messageSchema: has more than 100000 fields with those in composites and sets"
     ):
         read_schema(str(path))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "reason"),
+    [
+        *((name, "multi-byte encodings are not supported") for name in ("Shift_JIS", "GBK", "Big5", "EUC-JP", "UTF-7")),
+        ("no-such-encoding", "unknown encoding: no-such-encoding"),
+        ("hex", "'hex' is not a text encoding"),
+    ],
+)
+def test_an_encoding_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path, encoding: str, reason: str) -> None:
+    text = f'<?xml version="1.0" encoding="{encoding}"?>{schema(message(FIELD.format("int8")))}'
+    (tmp_path / "other.xml").write_bytes(text.encode("ascii"))
+    include = '<a xmlns:xi="http://www.w3.org/2001/XInclude"><xi:include href="other.xml"/></a>'
+    (tmp_path / "including.xml").write_text(include)
+    for name in ("other.xml", "including.xml"):
+        with pytest.raises(ConfigurationError) as refused:
+            read_schema(str(tmp_path / name))
+        assert str(refused.value).startswith(f"schema {tmp_path / name}: its encoding cannot be read: {reason}")
+        assert str(refused.value).endswith(": save it as UTF-8")
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "ISO-8859-1", "windows-1252"])
+def test_what_is_in_another_encoding_is_read_and_may_not_declare_entities(tmp_path: Path, encoding: str) -> None:
+    head = f'<?xml version="1.0" encoding="{encoding}"?>'
+    (tmp_path / "a.xml").write_bytes((head + schema(message(FIELD.format("int8")))).encode(encoding))
+    assert [each.name for each in read_schema(str(tmp_path / "a.xml")).messages] == ["M"]
+    (tmp_path / "b.xml").write_bytes(f'{head}<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'.encode(encoding))
+    with pytest.raises(ConfigurationError, match="declares entities; write what they stand for in their place"):
+        read_schema(str(tmp_path / "b.xml"))

@@ -188,12 +188,16 @@ def read_schema(path: str) -> Schema:
     try:
         root: ElementTree.Element = load(path, "xml")
         ElementInclude.include(root, loader=load, base_url=path, max_depth=DEPTH_MAX)
+    except ConfigurationError:
+        raise
     except ElementTree.ParseError as error:
         raise ConfigurationError(f"schema {path}: is no XML: {error}") from None
     except ElementInclude.FatalIncludeError as error:
         raise ConfigurationError(f"schema {path}: {error}") from None
-    except (OSError, UnicodeError, LookupError) as error:
+    except OSError as error:
         raise ConfigurationError(f"schema {path}: cannot be read: {error}") from None
+    except (ValueError, LookupError) as error:  # of several bytes a character, unknown, or none of text
+        raise ConfigurationError(f"schema {path}: its encoding cannot be read: {error}: save it as UTF-8") from None
     return _Reader(path, root).schema()
 
 
@@ -216,7 +220,7 @@ class _Loader:
                 f"schema {path}: has more than {FILE_BYTES_MAX} bytes or {FILES_MAX} files with all that is included, "
                 "so it is no schema"
             )
-        if b"<!ENTITY" in text:  # a few lines of entities can stand for gigabytes
+        if b"<!ENTITY" in text.replace(b"\0", b""):  # also in UTF-16; a few lines of entities can stand for gigabytes
             raise ConfigurationError(f"schema {path}: declares entities; write what they stand for in their place")
         return ElementTree.fromstring(text)
 
