@@ -546,6 +546,16 @@ def test_bad_settings_are_refused_at_once() -> None:
         aconnect(ingress_channel="")
 
 
+@pytest.mark.parametrize("name", ["send", "request", "receive", "aclose", "offer"])
+async def test_a_connect_that_is_not_awaited_says_so(name: str, recwarn: pytest.WarningsRecorder) -> None:
+    connecting: Any = aconnect(ingress_channel="aeron:ipc", egress_channel="aeron:ipc")
+    with pytest.raises((AttributeError, TypeError), match=rf"^{name} is the client's, .* 'client = await aconnect"):
+        getattr(connecting, name)(b"a message")
+    with pytest.raises(AttributeError, match="^'_Connecting' object has no attribute 'other'$"):
+        _ = connecting.other
+    assert not recwarn.list
+
+
 async def test_a_connect_is_a_coroutine_for_tasks_and_groups(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:

@@ -1,7 +1,12 @@
 """The interface of a replicated service: subclass :class:`ClusteredService`, call :class:`Cluster` from callbacks.
 
 This module is the manual of the interface. It is plain Python and imports nothing compiled: you can write, read and
-type-check a service anywhere.
+type-check a service anywhere. ``pydoc`` lists its classes by name. Read the rules here first, then one class at a time:
+
+- ``python -m pydoc container.ClusteredService``: the callbacks; when each runs, and on which members
+- ``python -m pydoc container.Cluster``: time, timers, sessions and messages, for callbacks
+- ``python -m pydoc container.ClientSession``: a client, and how it is answered
+- ``python -m pydoc container.SnapshotPublication`` and ``container.SnapshotImage``: writing and reading the state
 
 **Determinism.** Every member of the cluster runs the same service over the same log, and replays the log after a
 restart. The state after an event may depend only on the state before it and on the callback's arguments. Do not use

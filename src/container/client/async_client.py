@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Buffer, Callable, Coroutine, Generato
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Unpack
 
 from container.api import ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED
 from container.client.aeron_cluster import AeronCluster, ClientState
@@ -550,6 +550,8 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
         return self._connecting.__await__()
 
     def send(self, value: Any) -> Any:
+        if value is not None:  # a loop sends None: this is a message, and meant for the client
+            raise TypeError(_not_awaited("send"))
         return self._connecting.send(value)
 
     def throw(self, *error: Any) -> Any:
@@ -566,6 +568,20 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._client.aclose()
+
+    if not TYPE_CHECKING:  # which knows that there is no more
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(AsyncAeronCluster, name) and not name.startswith("_"):
+                raise AttributeError(_not_awaited(name))
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _not_awaited(name: str) -> str:
+    return (
+        f"{name} is the client's, and aconnect() has not connected one yet: write "
+        "'async with aconnect(...) as client', or 'client = await aconnect(...)'"
+    )
 
 
 def aconnect(
