@@ -62,6 +62,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[OWN_DIRECTORY] = config.option.basetemp
 
 
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """A process that takes no permission away from what it creates."""
+    previous = os.umask(0)
+    yield
+    os.umask(previous)
+
+
 def pytest_report_header() -> str:
     """Say where the seeds come from that each commit draws anew."""
     return f"seeds of commit {commit() or '(none)'}"

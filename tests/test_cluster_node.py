@@ -29,6 +29,7 @@ from container.node.cluster_node import ClusterNode
 from container.node.directory_lock import DirectoryLock
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
+from tests.file_rights import for_others
 from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parents[1]
@@ -125,6 +126,30 @@ def test_a_service_is_served_and_goes_on_after_a_new_start(tmp_path: Path, port:
         assert node.failure is None
         assert not Path(node.aeron_dir).exists()
         node.close()
+
+
+AS_NOBODY = (
+    "import os, sys\n"
+    "os.setgroups([]), os.setgid(65_534), os.setuid(65_534)\n"
+    "os.execv('/bin/ls', ['ls', '-laR', sys.argv[1]])\n"  # no other module: it may not read this Python's
+)
+
+
+@pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
+@pytest.mark.usefixtures("open_umask")
+def test_no_other_user_can_look_into_a_node_that_runs(tmp_path: Path, port: int, mode: str) -> None:
+    directory = tmp_path / "node"
+    with container.launch_node(Counter(), directory=directory, host=HOST, port=port, threading_mode=mode) as node:
+        assert ask(node, b"1", is_ipc=True) == b"1"
+        node.take_snapshot()
+        driver = Path(node.aeron_dir)
+        assert len([*driver.rglob("*.logbuffer")]) > 5
+        assert for_others(driver, directory) == []
+        if os.geteuid() == 0:
+            command = [sys.executable, "-I", "-c", AS_NOBODY, str(driver)]
+            listed = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert listed.stdout == ""
+            assert f"cannot open directory '{driver}': Permission denied" in listed.stderr
 
 
 def test_a_snapshot_is_taken_and_the_next_start_begins_there(tmp_path: Path, port: int) -> None:

@@ -45,6 +45,7 @@ from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
 from container.testing.recording_service import RecordingService
 from container.transport.clocks import SystemClock
+from tests.file_rights import mode
 from tests.soak.disk import SmallDisk, unavailable_reason
 from tests.test_cluster_mark_file import (
     DEFAULT_LENGTH,
@@ -72,14 +73,6 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def open_umask() -> Iterator[None]:
-    """A process that takes no permission away from what it creates."""
-    previous = os.umask(0)
-    yield
-    os.umask(previous)
-
-
-@pytest.fixture
 def context(tmp_path: Path, client: MemoryClient) -> Iterator[Context]:
     """A context with directories that are not there yet."""
     context = Context(
@@ -92,10 +85,6 @@ def context(tmp_path: Path, client: MemoryClient) -> Iterator[Context]:
     )
     yield context
     context.close()
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 # --- what a start creates

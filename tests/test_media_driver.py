@@ -7,6 +7,7 @@ import re
 import struct
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,11 @@ from container.aeron import (
     read_cnc_file_page_size,
     wait_for_driver,
 )
+from container.common.closed_files import closed_to_others
 from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
 from container.testing import transport_probe as probe
 from tests.aeron_session import connect, until
+from tests.file_rights import mode
 from tests.forking import Child
 from tests.limits import LIMIT_S
 
@@ -145,6 +148,72 @@ def test_a_directory_of_the_callers_is_kept_when_asked_for(tmp_path: Path) -> No
     with MediaDriver.launch_embedded(directory):
         wait_for_driver(directory, LIMIT_NS)
     assert not directory.exists()
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+@pytest.mark.usefixtures("open_umask")
+def test_no_other_user_can_look_into_the_directory_at_any_moment(tmp_path: Path, is_found: bool) -> None:
+    directory = tmp_path / "driver"
+    if is_found:
+        directory.mkdir(0o777)
+    seen: set[int] = set()
+    done = threading.Event()
+    begun = threading.Barrier(2)
+
+    def look() -> None:
+        begun.wait(LIMIT_S)
+        while not done.is_set():
+            with suppress(FileNotFoundError):
+                if (directory / "cnc.dat").exists():
+                    seen.add(mode(directory))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    begun.wait(LIMIT_S)
+    try:
+        with MediaDriver.launch_embedded(directory) as driver, AeronClient(driver.aeron_dir) as client:
+            publication = probe.add_publication(client, "aeron:udp?endpoint=localhost:24325", 1)
+            subscription = probe.add_subscription(client, "aeron:udp?endpoint=localhost:24325", 1)
+            until(client, lambda: probe.image(subscription) is not None, "the image")
+            assert publication.session_id
+            modes = {str(path.relative_to(directory)): mode(path) for path in directory.rglob("*")}
+    finally:
+        done.set()
+        thread.join(LIMIT_S)
+    assert seen == {0o750}
+    assert {name: modes[name] for name in ("cnc.dat", "loss-report.dat", "publications", "images")} == {
+        "cnc.dat": 0o640,
+        "loss-report.dat": 0o640,
+        "publications": 0o700,
+        "images": 0o700,
+    }
+    assert len(modes) == 6  # and a log buffer in each of the two, which only this user reaches
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_the_umask_is_the_process_s_own_again_whoever_starts_a_driver_meanwhile() -> None:
+    def launch() -> None:
+        MediaDriver.launch_embedded().close()
+
+    threads = [threading.Thread(target=launch) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(LIMIT_S)
+        assert not each.is_alive()
+    assert os.umask(0) == 0
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_child_that_is_forked_while_a_driver_starts_has_its_parents_umask_and_may_start_one() -> None:
+    with Child() as child, closed_to_others():
+        if child.fork():
+            before = os.umask(0)
+            with MediaDriver.launch_embedded() as driver:
+                found = mode(Path(driver.aeron_dir))
+            child.end(f"{before:o} {found:o} {os.umask(0):o}")
+        assert child.outcome() == (0, ["0 750 0"])
+    assert os.umask(0) == 0
 
 
 def test_a_second_driver_leaves_the_first_ones_directory_alone() -> None:

@@ -13,6 +13,7 @@ from container.operate.status import is_leader
 from container.testing.endpoints import PortReservation
 from container.testing.native_node import NativeNode
 from container.testing.process import Process
+from tests.file_rights import for_others
 from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, ROOT, run_echo_client, run_ledger_client
 from tests.system.test_native_archive import PUTS
@@ -48,7 +49,7 @@ def test_it_goes_on_after_a_kill_and_ends_with_java_s_tool(java_classes: Path) -
 
 
 def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_path: Path) -> None:
-    (tmp_path / "node").mkdir()
+    (tmp_path / "node").mkdir(0o750)
     ports = PortReservation()
     port = ports.take_row(5)
     config = tmp_path / "node.toml"
@@ -77,6 +78,7 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
             assert is_leader(tmp_path / "node").exit_code == 0
             answer = subprocess.run(client, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             assert answer.stdout == f"{7 * number}\n", answer.stderr + node.tail()
+            assert for_others(tmp_path / "driver", tmp_path / "node") == []
             assert node.stop(LIMIT_S) == 0, node.tail()
         assert not (tmp_path / "driver").exists()  # some 50 MB, in memory where nobody gives a place
     ports.close()

@@ -25,6 +25,7 @@ from container.aeron.keepalive cimport Turn, start_keepalive, stop_keepalive
 from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_driver, last_driver_error, lib
 
 from container.common import forks
+from container.common.closed_files import closed_to_others
 from container.common.regular_files import open_regular
 from container.common.sealed cimport seal
 from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
@@ -53,6 +54,8 @@ _METADATA_LENGTH = 128
 _TRAILER_LENGTH = 768                   # of the ring buffer to the driver, which follows the metadata
 _HEARTBEAT_OFFSET = 640                 # in the trailer
 _POLL_INTERVAL_S = 0.005
+_LOG_BUFFER_DIRECTORIES = ("publications", "images")
+_LOG_BUFFER_DIRECTORY_MODE = 0o700      # log buffers come later, with the modes that the umask of their time gives
 _OWN_PREFIX = "aeron-embedded-of-"      # then the id of the process, which holds the directory's lock
 
 _THREADING_MODES = {
@@ -273,6 +276,9 @@ cdef class MediaDriver:
     Clients connect to it by its :attr:`aeron_dir`. Close them first: to them, a driver that closes is a
     driver that died. Its threads do not survive a fork.
 
+    Its directory is this user's: others cannot look into it, and the group can read its counters and errors, but no
+    traffic. While it starts, for some milliseconds, the umask of this process has 027 in it.
+
     With ``threading="INVOKER"`` the caller runs it by :meth:`invoke`. While nobody has for 20 ms, a thread without
     Python does: a caller that is busy costs no client its driver. Aeron clients of this process invoke it while they
     wait for it.
@@ -402,9 +408,13 @@ cdef class MediaDriver:
 
     cdef int _start(self, bint is_invoked) except -1:
         cdef int result
-        with nogil:
-            result = driver_lib.init(&self._driver, self._context)
+        # It makes its directory anew, whatever is there: the umask alone can close that from the first moment on.
+        with closed_to_others():
+            with nogil:
+                result = driver_lib.init(&self._driver, self._context)
         self._check(result, "cannot start")
+        for name in _LOG_BUFFER_DIRECTORIES:
+            os.chmod(os.path.join(self.aeron_dir, name), _LOG_BUFFER_DIRECTORY_MODE)
         with nogil:
             result = driver_lib.start(self._driver, is_invoked)
         self._check(result, "cannot start its threads")

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, NamedTuple, Self
 
 from container.common import forks
+from container.common.closed_files import closed_to_others
 from container.errors import ContainerError
 
 _POLL_PAUSE_S = 0.005
@@ -61,7 +62,8 @@ class Process:
     """One program with its output in ``<name>.out`` and ``<name>.err`` of a directory.
 
     It runs in a process group of its own, so that Ctrl-C at a terminal does not reach it: the parent decides
-    how it ends. On Linux the kernel kills it when the thread that started it ends.
+    how it ends. On Linux the kernel kills it when the thread that started it ends. Its umask has 027 in it: other users
+    can neither read nor write what it creates, such as the directory of Java's media driver.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Process:
         if shutil.which(self.command[0]) is None:
             raise FileNotFoundError(f"{self.name} cannot be started: there is no program {self.command[0]}")
         self.close()
-        with self.out_path.open("ab") as out, self.err_path.open("ab") as err:
+        with closed_to_others(), self.out_path.open("ab") as out, self.err_path.open("ab") as err:
             self._out_start = self._read_offset = out.tell()
             self._err_start = err.tell()
             self._popen = subprocess.Popen(
