@@ -455,7 +455,7 @@ def test_cm14_clients_that_were_not_read_in_a_long_suspension_stay(world: Consen
 
 def test_a_client_that_cannot_be_answered_is_forgotten_at_once(world: ConsensusWorld) -> None:
     client = Client(world)
-    world.driver.fail_next_add("publication", text="no such host")
+    world.driver.fail_next_add("exclusive_publication", text="no such host")
     client.connect(version=1 << 16)
     world.tick(3)
     assert world.report_of("no such host")

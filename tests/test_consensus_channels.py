@@ -8,6 +8,7 @@ from container.common.channel_uri import ChannelUri
 from container.consensus import channels
 from container.consensus.cluster_member import parse_cluster_members
 from container.consensus.recovery_plan import Log
+from container.errors import ConfigurationError
 
 LOG = Log(
     recording_id=3,
@@ -135,14 +136,111 @@ def ingress(template: str, *, is_leader: bool, is_ipc_allowed: bool = False) -> 
     return channels.ingress_subscription_channels(template, "a:1", is_leader=is_leader, is_ipc_allowed=is_ipc_allowed)
 
 
+OWN = ("node0:9010", "10.0.0.5:9020", "[2001:db8::5]:9030", "0.0.0.0:9040", "node0:0", "239.20.30.39:9050")
+OWN_STREAMS = (100, 101, 104, 105)
+
+
+def egress(
+    wanted: str, template: str | None = None, *, stream_id: int = 102, is_ipc_allowed: bool = True, most: int = 1024**2
+) -> str:
+    """The egress channel of a client of the members in OWN."""
+    made = channels.EgressChannels(
+        template, is_ipc_allowed=is_ipc_allowed, term_length_max=most, own_endpoints=OWN, own_streams=OWN_STREAMS
+    )
+    return made.channel(wanted, stream_id)
+
+
 def test_egress_is_what_the_client_asks_for_but_for_what_the_setting_says() -> None:
     wanted = "aeron:udp?endpoint=client:5000|mtu=8k"
-    assert channels.response_channel(wanted, None, is_ipc_allowed=False) == wanted
-    assert channels.response_channel(wanted, "aeron:udp?mtu=4k|term-length=64k", is_ipc_allowed=False) == (
-        "aeron:udp?endpoint=client:5000|mtu=4k|term-length=64k"
+    assert egress(wanted) == wanted
+    assert egress(wanted, "aeron:udp?mtu=4k|term-length=64m") == (
+        "aeron:udp?endpoint=client:5000|mtu=4k|term-length=64m"
     )
-    assert channels.response_channel("aeron:ipc", "aeron:udp?mtu=4k", is_ipc_allowed=True) == "aeron:ipc"
-    assert channels.response_channel("aeron:ipc", "aeron:udp?mtu=4k", is_ipc_allowed=False) == "aeron:udp?mtu=4k"
+    assert egress("aeron:udp?mtu=8k", "aeron:udp?endpoint=client:1") == "aeron:udp?mtu=8k|endpoint=client:1"
+    assert egress("aeron:ipc", "aeron:udp?endpoint=client:1") == "aeron:ipc"
+    assert egress("aeron:ipc", "aeron:udp?endpoint=client:1", is_ipc_allowed=False) == "aeron:udp?endpoint=client:1"
+    # As upstream, which takes any channel where there is no template.
+    assert egress("aeron:ipc", is_ipc_allowed=False) == "aeron:ipc"
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("64k", "64k"),
+        ("1m", "1m"),
+        ("1048576", "1048576"),
+        ("2m", "1m"),
+        ("512M", "1m"),
+        ("1g", "1m"),
+        ("9" * 40, "1m"),
+    ],
+)
+@pytest.mark.parametrize("channel", ["aeron:ipc?", "aeron:udp?endpoint=client:5000|"])
+def test_a_client_s_term_is_as_long_as_it_asks_for_and_no_longer_than_the_setting_says(
+    channel: str, given: str, taken: str
+) -> None:
+    assert egress(f"{channel}term-length={given}") == f"{channel}term-length={taken}"
+    assert egress(f"{channel}term-length=64m", most=64 * 1024**2) == f"{channel}term-length=64m"
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "1.5m", "1t"])
+def test_a_term_length_that_is_none_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"term-length='{text}' of an egress channel must be a size"):
+        egress(f"aeron:ipc?term-length={text}")
+
+
+def test_what_no_egress_needs_is_left_out_of_a_client_s_channel() -> None:
+    kept = "endpoint=239.1.1.1:1|interface=lo|ttl=4|mtu=8k|session-id=7|alias=a|fc=max|gtag=3|group=true|rejoin=false"
+    assert egress(f"aeron:udp?{kept}") == f"aeron:udp?{kept}"
+    left_out = (
+        "tags=1,2|control=node0:9030|control-mode=dynamic|linger=1h|sparse=false|pub-wnd=1g|so-sndbuf=1g|so-rcvbuf=1g|"
+        "init-term-id=1|term-id=1|term-offset=0|ssc=true|eos=false|x=y|untethered-linger-timeout=1h|stream-id=100"
+    )
+    assert egress(f"aeron:udp?{left_out}|endpoint=client:1") == "aeron:udp?endpoint=client:1"
+    assert egress(f"aeron:ipc?{left_out}") == "aeron:ipc"
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("node0:9010", "NODE0:9010", "other-name-of-node0:9010", "10.0.0.5:9010", "localhost:9010"),
+        *("10.0.0.5:9020", "0.0.0.0:9020", "127.0.0.1:9020", "[::ffff:10.0.0.5]:9020", "167772165:9020", "10.5:09020"),
+        *("[2001:db8::5]:9030", "[2001:DB8:0:0::5]:9030", "[::]:9030"),
+        *("10.0.0.5:9040", "192.168.1.1:9040", "239.20.30.39:9050"),
+    ],
+)
+def test_egress_to_one_of_the_cluster_s_own_endpoints_is_refused(endpoint: str) -> None:
+    with pytest.raises(ConfigurationError, match="is, or may be, an endpoint of the cluster's own: use another port"):
+        egress(f"aeron:udp?endpoint={endpoint}")
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["node0:9011", "node0:5000", "10.0.0.6:9020", "[2001:db8::6]:9030", "239.20.30.40:9050", "node0:0"]
+)
+def test_egress_to_any_other_endpoint_is_taken(endpoint: str) -> None:
+    assert egress(f"aeron:udp?endpoint={endpoint}") == f"aeron:udp?endpoint={endpoint}"
+
+
+@pytest.mark.parametrize("stream_id", OWN_STREAMS)
+def test_egress_on_one_of_the_cluster_s_own_streams_in_shared_memory_is_refused(stream_id: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"stream {stream_id} of aeron:ipc is the cluster's own: use another"):
+        egress("aeron:ipc", stream_id=stream_id)
+    assert egress("aeron:udp?endpoint=client:1", stream_id=stream_id) == "aeron:udp?endpoint=client:1"
+
+
+@pytest.mark.parametrize(
+    ("channel", "message"),
+    [
+        ("", "must begin with 'aeron:'"),
+        ("aeron-spy:aeron:udp?endpoint=client:1", "must not be a spy"),
+        ("aeron:udp", "must have an endpoint: aeron:udp"),
+        ("aeron:udp?tags=1,2", "must have an endpoint: aeron:udp"),
+        ("aeron:tcp?endpoint=client:1", "media must be one of"),
+    ],
+)
+def test_what_is_no_egress_channel_is_refused(channel: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        egress(channel)
 
 
 @pytest.mark.parametrize(

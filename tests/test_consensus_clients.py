@@ -128,6 +128,95 @@ def test_clients_that_do_not_listen_take_the_places_of_others_until_they_time_ou
     assert len(world.client.open_resources) == before + 2, "its egress and its counter"
 
 
+@pytest.mark.parametrize("kind", ["session", "backup"])
+@pytest.mark.parametrize(
+    ("channel", "stream_id"),
+    [
+        ("aeron:udp?endpoint=localhost:9010", INGRESS_STREAM_ID),
+        ("aeron:udp?endpoint=localhost:9020", CONSENSUS_STREAM_ID),
+        ("aeron:udp?endpoint=localhost:8010", 10),
+        ("aeron:udp?endpoint=127.0.0.1:9010", INGRESS_STREAM_ID),
+        (IPC, INGRESS_STREAM_ID),
+        (CONTROL_CHANNEL, CONSENSUS_MODULE_STREAM_ID),
+    ],
+)
+def test_a_client_cannot_have_the_cluster_answer_itself(channel: str, stream_id: int, kind: str) -> None:
+    world = MemberWorld()
+    good, bad = connected(world), WorldClient(world, 30_002, is_ipc=True)
+    position = log_position(world)
+    before = len(world.client.open_resources)
+    if kind == "session":
+        bad.send(bad.connect_request(response_channel=channel.encode(), response_stream_id=stream_id))
+    else:
+        backup = seam.add_publication(bad.client, "aeron:udp?endpoint=localhost:9020", CONSENSUS_STREAM_ID)
+        query: dict[str, Any] = {
+            "response_channel": channel.encode(),
+            "response_stream_id": stream_id,
+            "version": VERSION,
+        }
+        request = codecs.encode(
+            "cluster", "BackupQuery", correlation_id=1, log_position=0, encoded_credentials=b"", **query
+        )
+        world.until(lambda: seam.offer(backup, request) > 0)
+    world.wait(100)
+    assert len(world.client.open_resources) == before
+    assert log_position(world) == position
+    (text,) = texts(world)
+    assert text.startswith("request not answered: correlationId=1: ")
+    assert "the cluster's own: use another" in text
+    assert_is_answered(good, b"still there")
+
+
+def log_position(world: MemberWorld) -> int:
+    """Where the log ends."""
+    log = world.agent.log_publisher.publication
+    assert log is not None
+    return seam.position(log)
+
+
+def egresses(world: MemberWorld) -> list[Publication]:
+    """The publications to clients, of which each has its alias."""
+    found = [each for each in world.client.open_resources if isinstance(each, Publication)]
+    return [each for each in found if "alias=egress" in each.channel]
+
+
+def test_a_client_chooses_no_more_memory_than_a_session_needs() -> None:
+    world = MemberWorld(max_concurrent_sessions=1)
+    asked = b"aeron:ipc?alias=egress|term-length=512m|linger=1h|sparse=false"
+    client = WorldClient(world, 30_001, is_ipc=True)
+    assert refusal(client, client.connect_request(response_channel=asked)) == (0, "")
+    taken = "aeron:ipc?alias=egress|term-length=1m"
+    assert [each.channel for each in egresses(world)] == [taken]
+    world.work(10)
+    assert world.service.events == [("open", 1, 30_001, taken)]  # its member sends on the same publication
+    silent = WorldClient(world, 30_002, is_ipc=True)
+    silent.send(silent.connect_request(response_channel=asked, response_stream_id=666))
+    world.until(lambda: len(egresses(world)) > 1)
+    assert [each.channel for each in egresses(world)] == [taken, "aeron:ipc?alias=egress|term-length=64k"]
+
+
+def test_a_burst_of_clients_has_few_publications_made_at_a_time_and_all_are_answered_in_order() -> None:
+    count, turns = 200, 30
+    world = MemberWorld(max_concurrent_sessions=150)
+    client = WorldClient(world, 30_001, is_ipc=True)
+    for _ in range(count):
+        world.driver.delay_next_add("publication", turns)
+        world.driver.delay_next_add("exclusive_publication", turns)
+    asked = b"aeron:ipc?alias=egress"
+    for number in range(count):
+        client.send(client.connect_request(number, response_channel=asked, response_stream_id=30_001))
+    answered: list[tuple[int, int]] = []
+    most = before = 0
+    while len(answered) < count:
+        world.work()
+        made = len(egresses(world))
+        most, before = max(most, made - before), made
+        events = [fields for name, fields in client.received() if name == "SessionEvent"]
+        answered += [(each["correlation_id"], each["code"]) for each in events]
+    assert 0 < most <= 32
+    assert sorted(answered) == [(number, 0 if number < 150 else ERROR) for number in range(count)]
+
+
 def test_a_principal_and_a_channel_that_the_log_does_not_take_are_refused() -> None:
     class Lengthy(Authenticator):
         def on_connected_session(self, session: SessionProxy, now_ms: int) -> None:

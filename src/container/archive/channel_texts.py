@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from container.common.channel_uri import MAX_URI_LENGTH, SPY_PREFIX, ChannelUri
-from container.common.quantities import format_duration, format_size
+from container.common.quantities import SIZE_FACTORS, format_duration, format_size
 from container.common.values import shown, whole_number
 from container.errors import ConfigurationError
 
@@ -37,7 +37,6 @@ _RESPONSE_MODE = "response"
 _RESPONSE_CORRELATION_ID = "response-correlation-id"
 _KEY_PARAMETERS = ("endpoint", "interface", "control", "session-id", "tags")
 
-_SIZE_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _DURATION_FACTORS_NS = {"": 1, "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
@@ -191,7 +190,7 @@ def _quantity(text: str, factors: Mapping[str, int], most: int) -> int | None:
 
 
 def _read_size(text: str) -> int | None:
-    return _quantity(text, _SIZE_FACTORS, _INT32_MAX)
+    return _quantity(text, SIZE_FACTORS, _INT32_MAX)
 
 
 def _read_written_size(text: str) -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+SIZE_FACTORS = {"g": 1024**3, "m": 1024**2, "k": 1024, "": 1}
+"""Units of sizes as texts have them, in bytes; no unit, which every text ends with, is the last."""
+
 
 def format_duration(duration_ns: int) -> str:
     """A duration, such as ``100ms``."""
@@ -10,7 +13,7 @@ def format_duration(duration_ns: int) -> str:
 
 def format_size(size: int) -> str:
     """A size in bytes, such as ``1m``."""
-    return _in_largest_unit(size, {"g": 1024**3, "m": 1024**2, "k": 1024, "": 1})
+    return _in_largest_unit(size, SIZE_FACTORS)
 
 
 def _in_largest_unit(value: int, units: dict[str, int]) -> str:

@@ -7,14 +7,25 @@ Election.java (addFollowerSubscription), ClusterMember.java.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 
 from container.common.channel_uri import ChannelUri
+from container.common.quantities import SIZE_FACTORS, format_size
+from container.common.values import shown, whole_number
 from container.consensus.cluster_member import ClusterMember
 from container.consensus.recovery_plan import Log
+from container.errors import ConfigurationError
+from container.transport.idle_strategy import parse_quantity
 
 _CONTROL = "control"
 _CONTROL_MODE = "control-mode"
 _MANUAL = "manual"
+
+# Left out are those by which a client could take more than its own: `tags` and `control` (ports and streams of others),
+# `linger`, `sparse`, `pub-wnd` and sizes of sockets (memory, and for how long), positions, and `ssc`.
+_EGRESS_PARAMETERS = frozenset(
+    ("endpoint", "interface", "ttl", "mtu", "term-length", "session-id", "alias", "fc", "gtag", "group", "rejoin")
+)
 
 
 def log_publication_channel(
@@ -139,19 +150,103 @@ def ingress_subscription_channels(
     return [str(uri), "aeron:ipc"] if is_leader and is_ipc_allowed and not uri.is_ipc else [str(uri)]
 
 
-def response_channel(requested: str, template: str | None, *, is_ipc_allowed: bool) -> str:
-    """The channel of a client's egress: what it asked for, with what the setting ``egress_channel`` says.
+class EgressChannels:
+    """The channels of clients' egress, and of answers to backups, made of those that they ask for.
 
-    Raises ConfigurationError when the client asked for no channel.
+    Whoever reaches the ingress chooses a text that this member's driver takes: how much memory it costs, and whom it
+    reaches, is bounded here, before anybody is authenticated. Nothing is looked up: a name service would hold up all.
+
+    Args:
+        template: the setting ``egress_channel``, whose parameters count, whatever was asked for.
+        is_ipc_allowed: the setting ``is_ipc_ingress_allowed``.
+        term_length_max: the setting ``egress_term_length_max``, in bytes.
+        own_endpoints: where the cluster's own members listen, each ``host:port``; an answer to one of them would be
+            read as a request.
+        own_streams: the stream ids of the cluster and its archives in shared memory.
     """
-    if not template:
-        return requested
-    if requested.startswith("aeron:ipc"):
-        return requested if is_ipc_allowed else template
-    uri = ChannelUri.parse(requested)
-    for name, value in ChannelUri.parse(template).params.items():
-        uri.put(name, value)
-    return str(uri)
+
+    def __init__(
+        self,
+        template: str | None,
+        *,
+        is_ipc_allowed: bool,
+        term_length_max: int,
+        own_endpoints: Iterable[str],
+        own_streams: Iterable[int],
+    ) -> None:
+        self._template = ChannelUri.parse(template) if template else None
+        self._is_ipc_allowed = is_ipc_allowed
+        self._term_length_max = term_length_max
+        self._own_hosts: dict[str, set[str]] = {}
+        for endpoint in own_endpoints:
+            host, port = _host_and_port(endpoint)
+            if port != "0":
+                self._own_hosts.setdefault(port, set()).add(host)
+        self._own_streams = frozenset(own_streams)
+
+    def channel(self, requested: str, stream_id: int) -> str:
+        """The channel on which a client is answered on a stream.
+
+        A longer term than allowed is made as long as allowed, and what no egress needs is left out. Raises
+        ConfigurationError for what is no channel, or is one of the cluster's own.
+        """
+        uri = ChannelUri.parse(requested)
+        if uri.prefix:
+            raise ConfigurationError(f"an egress channel must not be a spy: {shown(requested)}")
+        for name in [each for each in uri.params if each not in _EGRESS_PARAMETERS]:
+            uri.remove(name)
+        length = uri.get("term-length")
+        if length is not None:
+            size = parse_quantity(length, SIZE_FACTORS)
+            if size is None:
+                raise ConfigurationError(f"term-length={shown(length)} of an egress channel must be a size such as 64k")
+            if size > self._term_length_max:
+                uri.put("term-length", format_size(self._term_length_max))
+        if self._template is not None:
+            if uri.is_udp:
+                uri.params.update(self._template.params)
+            elif not self._is_ipc_allowed:
+                uri = self._template
+        self._refuse_own(uri, stream_id)
+        return str(uri)
+
+    def _refuse_own(self, uri: ChannelUri, stream_id: int) -> None:
+        if uri.is_ipc:
+            if stream_id in self._own_streams:
+                raise ConfigurationError(
+                    f"stream {stream_id} of {uri} is the cluster's own: use another one for egress, such as 102"
+                )
+            return
+        endpoint = uri.get("endpoint")
+        if endpoint is None:
+            raise ConfigurationError(f"an egress channel must have an endpoint: {uri}")
+        host, port = _host_and_port(endpoint)
+        if any(_may_be_same(host, own) for own in self._own_hosts.get(port, ())):
+            raise ConfigurationError(
+                f"{uri} is, or may be, an endpoint of the cluster's own: use another port for egress, or the address "
+                "of the client's host in place of its name"
+            )
+
+
+def _host_and_port(endpoint: str) -> tuple[str, str]:
+    """Host and port as texts that can be compared; addresses are written in one way."""
+    host, _colon, port = endpoint.rpartition(":")
+    host = host.strip("[]").lower()
+    number = whole_number(port)
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host, str(number)
+    return str(getattr(address, "ipv4_mapped", None) or address), str(number)
+
+
+def _may_be_same(host: str, own: str) -> bool:
+    """Whether a host may be the one of ours: two addresses that differ are not, but for those that stand for any."""
+    try:
+        addresses = ipaddress.ip_address(host), ipaddress.ip_address(own)
+    except ValueError:
+        return True  # a name can stand for any
+    return host == own or any(each.is_unspecified or each.is_loopback for each in addresses)
 
 
 def with_wildcard_port(endpoint: str) -> str:

@@ -36,6 +36,8 @@ cdef class ClusterSession:
     cdef readonly bint is_new_leader_event_pending
     cdef SessionState state
     cdef int64_t time_of_last_activity_ns
+    cdef str _egress_channel
+    cdef bint _is_egress_exclusive          # else shared with the services, which send to the channel in the log
     cdef str _label
     cdef object _on_error
     cdef Client _client                     # None: it is not to be answered
@@ -44,7 +46,10 @@ cdef class ClusterSession:
     cdef Counter _counter
 
     cdef bint is_open(self) noexcept
+    cdef int expect_one_answer(self, int64_t term_length) except -1
+    cdef bint is_connecting(self) noexcept
     cdef int begin_connect(self, Client client, int32_t cluster_id) except -1
+    cdef int _begin_publication(self) except -1
     cdef bint poll_connected(self, int64_t now_ns) except -1
     cdef int _poll_publication(self, int64_t now_ns) except -1
     cdef int _poll_counter(self) except -1

@@ -8,6 +8,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.codecs.sbe cimport SBE_NULL_INT32
 from container.common.aeron_defaults import CounterType
+from container.common.channel_uri import ChannelUri
+from container.common.quantities import format_size
 from container.common.sealed cimport seal
 from container.errors import RegistrationError
 from container.transport.counters cimport Counter
@@ -49,6 +51,7 @@ cdef class ClusterSession:
         self.close_reason = NULL_CLOSE_REASON
         self.is_open_event_pending = True
         self.state = INIT
+        self._egress_channel = response_channel
         self._label = label
         self._on_error = on_error
 
@@ -62,12 +65,27 @@ cdef class ClusterSession:
 
     # Its egress
 
+    cdef int expect_one_answer(self, int64_t term_length) except -1:
+        """It gets one short answer and then ends: its egress is its own, with the least memory that does for that."""
+        uri = ChannelUri.parse(self.response_channel)
+        uri.put("term-length", format_size(term_length))
+        self._egress_channel, self._is_egress_exclusive = str(uri), True
+        return 0
+
+    cdef bint is_connecting(self) noexcept:
+        """Whether the driver still makes the egress."""
+        return self._pending_publication is not None
+
     cdef int begin_connect(self, Client client, int32_t cluster_id) except -1:
         """Ask the driver for the egress, and for the counter that shows the session (type 241)."""
         self._client = client
         key = cluster_id.to_bytes(4, "little", signed=True) + self.id.to_bytes(8, "little", signed=True)
         self._pending_counter = client.begin_add_counter(CLUSTER_SESSION_TYPE_ID, key, self._label)
-        self._pending_publication = client.begin_add_publication(self.response_channel, self.response_stream_id, False)
+        return self._begin_publication()
+
+    cdef int _begin_publication(self) except -1:
+        self._pending_publication = self._client.begin_add_publication(
+            self._egress_channel, self.response_stream_id, self._is_egress_exclusive)
         return 0
 
     cdef bint poll_connected(self, int64_t now_ns) except -1:
@@ -95,8 +113,7 @@ cdef class ClusterSession:
 
     def _on_failed_publication(self, error):
         if isinstance(error, RegistrationError) and error.code == TEMPORARILY_UNAVAILABLE:
-            self._pending_publication = self._client.begin_add_publication(
-                self.response_channel, self.response_stream_id, False)
+            self._begin_publication()
             return
         self._on_error(error)
         if self.state == INIT or self.state == REJECTED:

@@ -47,6 +47,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef readonly object context                # ConsensusModuleContext, concluded
     cdef object _settings
     cdef object _on_error
+    cdef object _egress_channels                # EgressChannels
     cdef Client _client
     cdef Clock _clock
     cdef Counters _all_counters

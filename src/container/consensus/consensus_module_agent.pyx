@@ -22,6 +22,7 @@ from container.codecs.cluster cimport (
 from container.codecs.messages import encode
 from container.common import aeron_defaults, forks
 from container.common.aeron_defaults import CounterType
+from container.common.channel_uri import ChannelUri
 from container.common.error_texts import message_of
 from container.common.log_events import WaitLog, log_event
 from container.common.sealed cimport hide, seal
@@ -55,8 +56,8 @@ from container.consensus.steps cimport ActiveRecording, Deadline, ReplayImage
 from container.consensus.steps import added, answer, begin_replay, record_snapshot, start_recording
 from container.consensus.timer_service cimport TimerHandler
 from container.errors import (
-    AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, CodecError, ContainerError,
-    MarkFileError, PublicationUnavailableError, SnapshotError,
+    AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, CodecError, ConfigurationError,
+    ContainerError, MarkFileError, PublicationUnavailableError, SnapshotError,
 )
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.counters cimport Counter, Counters
@@ -218,6 +219,29 @@ cdef class AgentLogReplay:
             self._replay = None
 
 
+def _own_endpoints(settings, members):
+    """Where members and their archives listen, and where the channels of the settings do."""
+    for member in members:
+        for endpoint in (member.ingress_endpoint, member.consensus_endpoint, member.log_endpoint,
+                         member.catchup_endpoint, member.archive_endpoint, member.archive_response_endpoint,
+                         member.egress_response_endpoint):
+            if endpoint:
+                yield endpoint
+    for channel in (settings.ingress_channel, settings.consensus_channel, settings.log_channel,
+                    settings.replication_channel):
+        uri = ChannelUri.parse(channel)
+        for name in ("endpoint", "control"):
+            if uri.get(name):
+                yield uri.get(name)
+
+
+def _own_streams(settings):
+    return (settings.ingress_stream_id, settings.log_stream_id, settings.service_stream_id,
+            settings.consensus_module_stream_id, settings.consensus_stream_id, settings.replay_stream_id,
+            settings.snapshot_stream_id, settings.archive_control_stream_id, aeron_defaults.ARCHIVE_CONTROL_STREAM_ID,
+            aeron_defaults.ARCHIVE_RECORDING_EVENTS_STREAM_ID, aeron_defaults.SERVICE_SNAPSHOT_STREAM_ID)
+
+
 cdef class ConsensusModuleAgent(ConsensusEventHandler):
     """The agent of a consensus module; the first turns start it, and it leads or follows until :meth:`close`.
 
@@ -248,6 +272,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             member_id=settings.cluster_member_id, session_timeout_ns=settings.session_timeout_ns,
             leader_heartbeat_timeout_ns=settings.leader_heartbeat_timeout_ns,
             max_concurrent_sessions=settings.max_concurrent_sessions)
+        self._egress_channels = channels.EgressChannels(
+            settings.egress_channel, is_ipc_allowed=settings.is_ipc_ingress_allowed,
+            term_length_max=settings.egress_term_length_max, own_endpoints=_own_endpoints(settings, context.members),
+            own_streams=_own_streams(settings))
         timer_appender._agent = message_appender._agent = self
         self._message_appender = message_appender
         self._timers = context.new_timer_service(timer_appender)
@@ -743,12 +771,20 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int on_session_connect(
             self, int64_t correlation_id, int32_t response_stream_id, int32_t version, str response_channel,
             bytes encoded_credentials, str client_info, Image image) except -1:
-        settings = self._settings
+        cdef str channel = self._egress_channel(response_channel, response_stream_id, correlation_id)
+        if channel is None:
+            return 0
         return self.sessions.on_session_connect(
-            correlation_id, response_stream_id, version,
-            channels.response_channel(
-                response_channel, settings.egress_channel, is_ipc_allowed=settings.is_ipc_ingress_allowed),
-            encoded_credentials, client_info, image, self._role == LEADER, self._ingress_endpoints)
+            correlation_id, response_stream_id, version, channel, encoded_credentials, client_info, image,
+            self._role == LEADER, self._ingress_endpoints)
+
+    def _egress_channel(self, str requested, int32_t stream_id, int64_t correlation_id):
+        """Where somebody is answered; None, and a report, where that cannot be, as there is nowhere to say so."""
+        try:
+            return self._egress_channels.channel(requested, stream_id)
+        except ConfigurationError as error:
+            self._on_error(ClusterEvent(f"request not answered: correlationId={correlation_id}: {error}"))
+            return None
 
     cdef int on_session_close(self, int64_t leadership_term_id, int64_t cluster_session_id) except -1:
         if leadership_term_id == self._leadership_term_id and self._role == LEADER:
@@ -852,13 +888,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _on_backup_request(
             self, request, int64_t correlation_id, int32_t response_stream_id, int32_t version, str response_channel,
             bytes encoded_credentials, Image image):
-        settings = self._settings
+        cdef str channel
         if self._election is None and self._state in (STATE_ACTIVE, STATE_SUSPENDED, STATE_SNAPSHOT):
-            self.sessions.on_action_request(
-                request, correlation_id, response_stream_id, version,
-                channels.response_channel(
-                    response_channel, settings.egress_channel, is_ipc_allowed=settings.is_ipc_ingress_allowed),
-                encoded_credentials, image)
+            channel = self._egress_channel(response_channel, response_stream_id, correlation_id)
+            if channel is not None:
+                self.sessions.on_action_request(
+                    request, correlation_id, response_stream_id, version, channel, encoded_credentials, image)
         return 0
 
     cdef int on_consensus_challenge_response(

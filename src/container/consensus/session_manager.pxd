@@ -32,6 +32,8 @@ cdef class SessionManager:
     cdef list _pending                      # of clients that want a session
     cdef list _pending_actions              # of those that want an answer, and no session
     cdef list _refused                      # that are to be told so
+    cdef object _unconnected                # deque of ClusterSession: their egress is made later
+    cdef list _connecting                   # the driver makes their egress, of at most so many at a time
     cdef object _uncommitted_closed         # deque of ClusterSession
     cdef object _uncommitted_ids            # deque of (log position, next session id)
 
@@ -73,6 +75,8 @@ cdef class SessionManager:
     cdef ClusterSession _new(
         self, int64_t session_id, int64_t correlation_id, str response_channel, int32_t response_stream_id,
         str client_info, Image image, object action)
+    cdef int _connect(self, ClusterSession session) except -1
+    cdef int _begin_connects(self) except -1
     cdef int _check_version(self, ClusterSession session, int32_t version) except -1
     cdef int _refuse(self, ClusterSession session, int32_t code, str detail, bint is_reported) except -1
     cdef int _process(self, list pending, int64_t leadership_term_id) except -1

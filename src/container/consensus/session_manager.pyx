@@ -3,7 +3,8 @@
 Upstream: SessionManager.java, ClusterSessionProxy.java. A client's session is open from its open event in the log to
 its close event; every member has the same sessions at the same log position, and only the leader has their egress.
 
-Better than upstream's: how many clients can wait for an answer that is no session is bounded; what an authenticator
+Better than upstream's: how many clients can wait for an answer that is no session is bounded, and so is the memory of
+their egress, which there must be before anybody is authenticated: the answer goes there. What an authenticator
 raises ends the client that it was asked about, and nothing else; snapshots have the sessions in the order of their ids.
 """
 from collections import deque
@@ -20,7 +21,7 @@ from container.common.semantic_version import format_version, major_version
 from container.consensus cimport egress_publisher
 from container.consensus.cluster_clock cimport ClusterClock
 from container.consensus.cluster_session cimport (
-    AUTHENTICATED, CHALLENGED, CLOSING, CONNECTED, CONNECTING, INIT, INVALID, OPEN, REJECTED, ClusterSession,
+    AUTHENTICATED, CHALLENGED, CLOSED, CLOSING, CONNECTED, CONNECTING, INIT, INVALID, OPEN, REJECTED, ClusterSession,
 )
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.session_table cimport SessionTable
@@ -36,6 +37,9 @@ cdef enum:
     MAX_PRINCIPAL_LENGTH = 4096
     STILL_SHARE = 2                     # a member that did not look at its sessions for half their time-out stood still
     MAX_WAITING = 1_000                 # clients that wait to be told no, or for an answer that is no session
+    MAX_CONNECTING = 32                 # how many egress publications the driver is asked for at a time
+    REFUSAL_TERM_LENGTH = 64 * 1024
+    ANSWER_TERM_LENGTH = 128 * 1024     # a backup's answer has an entry for each service: it fits 16 KiB
 
 _CLOSE_REASON_NAMES = {
     CLOSE_REASON_CLIENT_ACTION: "CLIENT_ACTION",
@@ -119,6 +123,7 @@ cdef class SessionManager:
         self._max_concurrent_sessions = max_concurrent_sessions
         self._table = SessionTable()
         self._pending, self._pending_actions, self._refused = [], [], []
+        self._unconnected, self._connecting = deque(), []
         self._uncommitted_closed, self._uncommitted_ids = deque(), deque()
         self.next_session_id = self.next_committed_session_id = 1
 
@@ -140,9 +145,32 @@ cdef class SessionManager:
         cdef str label = bounded_label(
             "cluster-session: ", client_info, f"{' ' if client_info else ''}{source} - clusterId={self._cluster_id}")
         session = ClusterSession(session_id, response_channel, response_stream_id, label, self._on_error, action)
-        session.begin_connect(self._client, self._cluster_id)
         session.answer_to(correlation_id, self._clock.nano_time())
+        if action is not None:
+            session.expect_one_answer(ANSWER_TERM_LENGTH)
         return session
+
+    cdef int _connect(self, ClusterSession session) except -1:
+        """Have the egress made, when it is its turn."""
+        self._unconnected.append(session)
+        return self._begin_connects()
+
+    cdef int _begin_connects(self) except -1:
+        cdef ClusterSession session
+        if self._connecting:
+            self._connecting = [session for session in self._connecting if session.is_connecting()]
+        while self._unconnected and len(self._connecting) < MAX_CONNECTING:
+            session = self._unconnected.popleft()
+            if session.state == CLOSED or session.state == INVALID:
+                continue
+            try:
+                session.begin_connect(self._client, self._cluster_id)
+            except Exception as error:
+                self._on_error(error)
+                session.state = INVALID         # nobody can be told anything
+            else:
+                self._connecting.append(session)
+        return 0
 
     cdef int on_session_connect(
             self, int64_t correlation_id, int32_t response_stream_id, int32_t version, str response_channel,
@@ -202,14 +230,18 @@ cdef class SessionManager:
             failure = error
         if failure is None:
             pending.append(session)
+            self._connect(session)
         else:
             self._on_error(failure)
             self._refuse(session, EVENT_CODE_AUTHENTICATION_REJECTED, SESSION_REJECTED, False)
         return 0
 
     cdef int _refuse(self, ClusterSession session, int32_t code, str detail, bint is_reported) except -1:
+        """Of a client that has no egress yet."""
         session.refuse(code, detail)
+        session.expect_one_answer(REFUSAL_TERM_LENGTH)
         self._refused.append(session)
+        self._connect(session)
         if is_reported:
             self._report_refusal(session, code, detail)
         return 0
@@ -324,6 +356,8 @@ cdef class SessionManager:
         cdef int32_t code
         cdef str detail
         cdef list waiting
+        if self._unconnected:
+            self._begin_connects()
         if not self._refused:
             return 0
         waiting = []

@@ -10,6 +10,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
 from container.common.channel_uri import ChannelUri
+from container.common.quantities import SIZE_FACTORS
 from container.common.sealed cimport seal
 from container.errors import ConfigurationError
 from container.service.event_handler cimport EventHandler
@@ -37,13 +38,12 @@ cdef enum:
     MAX_MESSAGE_LENGTH = 16 * 1024 * 1024   # of any publication
     MTU_LENGTH_MAX = 65_504
 
-cdef dict _SIZE_FACTORS = {"k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024, "": 1}
 
 
 cdef int64_t _size_of(object uri, str name, int64_t least, int64_t most) except -1:
     # What is no such size the driver refuses, on every member.
     text = uri.get(name)
-    size = None if text is None else parse_quantity(text, _SIZE_FACTORS)
+    size = None if text is None else parse_quantity(text, SIZE_FACTORS)
     return size if size is not None and least <= size <= most else most
 
 

@@ -152,6 +152,17 @@ class ConsensusModuleSettings:
         "Parameters that clients' egress channels get, whatever they ask for.",
         None,
     )
+    egress_term_length_max: int = number_field(
+        "aeron.cluster.egress.term.length.max",
+        "Term length that a client's egress channel has at most; one that asks for more gets this. An egress takes "
+        "three times as much memory, and messages of an eighth of it. A client that asks for none has the driver's "
+        "default.",
+        1024**2,
+        64 * 1024,
+        1024**3,
+        unit="bytes",
+        is_power_of_two=True,
+    )
     log_channel: str = channel_field("aeron.cluster.log.channel", "Channel of the log.", "aeron:udp?term-length=64m")
     log_stream_id: int = number_field(
         "aeron.cluster.log.stream.id", "Stream of the log.", aeron_defaults.LOG_STREAM_ID, *INT32

@@ -14,6 +14,7 @@ from typing import Any
 
 from container.common.channel_uri import ChannelUri
 from container.common.loggers import report
+from container.common.quantities import SIZE_FACTORS
 from container.common.semantic_version import parse_version
 from container.common.values import is_path, shown, shown_path, suggestion, whole_number
 from container.errors import ConfigurationError
@@ -50,7 +51,6 @@ _IDLE_STRATEGY_CLASSES = {
 _FROM_JAVA = "docs/from-java.md"
 _SETTINGS_PAGE = "docs/settings.md"
 _NAME_LENGTH_MAX = 200
-_SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
 _FILE_LENGTH_MAX = 64 * 1024
 _NAME_PARTS_MAX = 16
@@ -267,7 +267,7 @@ def _parse_quantity(setting: Setting, text: str) -> int:
 
 
 def _parse_size(text: str) -> int:
-    size = parse_quantity(text, _SIZE_FACTORS)
+    size = parse_quantity(text, SIZE_FACTORS)
     if size is None:
         raise ConfigurationError(f"not a size: {shown(text)}; write a number and, if you like, one of k, m, g")
     return size

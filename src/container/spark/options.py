@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from container.common.quantities import SIZE_FACTORS
 from container.common.values import is_path, shown, whole_number
 from container.errors import ConfigurationError
 from container.recordings import LOG_VIEWS, VIEWS
@@ -22,7 +23,6 @@ MAX_BATCH_ROWS = 1_048_576
 
 _SIZE = re.compile(r"([0-9]+)\s*([kmg]?)", re.IGNORECASE | re.ASCII)
 _MAX_SIZE = 2**63 - 1
-_SIZE_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -148,7 +148,7 @@ def parse_size(name: str, text: str) -> int:
         ConfigurationError: it is none, is not positive, or does not fit 64 bits.
     """
     match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
-    size = (whole_number(match[1]) or 0) * _SIZE_FACTORS[match[2].lower()] if match else 0
+    size = (whole_number(match[1]) or 0) * SIZE_FACTORS[match[2].lower()] if match else 0
     if not 0 < size <= _MAX_SIZE:
         raise ConfigurationError(
             f"{name}={shown(text)}: must be a positive number of bytes that fits 64 bits, such as 1048576, 1024k or 1m"
