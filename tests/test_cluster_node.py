@@ -711,7 +711,6 @@ def test_the_configuration_file_of_the_document_is_taken(
         ("archive = 1", "archive=1: must be a table of settings"),
         ("=", "is not TOML"),
         ('services = [1]\ndirectory = "/"', "service=1: must be package.module:Name"),
-        ('services = ["a:B"]\ndirectory = "/mistyped"', "directory='/mistyped': there is no such directory: correct"),
         ('services = ["a:B"]\ndirectory = "/"\naeron.cluster.session.time = 1', "'aeron.cluster.session.timeout'?"),
         ("[archive]\naeron.cluster.id = 1", "archive: write settings that begin with aeron above the first table"),
     ],
@@ -725,6 +724,15 @@ def test_a_configuration_file_that_is_wrong_is_named(
     errors = capsys.readouterr().err
     assert message in errors
     assert "directory = " in text or str(file) in errors
+
+
+def test_a_directory_that_is_not_there_is_no_mistake_for_good(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('services = ["a:B"]\ndirectory = "/mistyped"', encoding="utf-8")
+    assert main(["node", "--config", str(file)]) == 1
+    assert "directory='/mistyped': there is no such directory: correct" in capsys.readouterr().err
 
 
 def test_a_properties_file_as_config_is_refused_with_the_option_for_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from container.errors import ConfigurationError
+from container.errors import ClusterError
 from container.storage.directories import concluded_directory
 from container.storage.file_storage import FileStorage
 from container.testing.simulation.disk import SimulatedDisk
@@ -47,7 +47,7 @@ def test_one_that_a_killed_process_has_made_is_forced_as_well() -> None:
 def test_a_disk_that_fails_is_an_error_that_names_the_setting(kind: str) -> None:
     disk = SimulatedDisk()
     disk.fail(kind, errno.EIO)
-    with pytest.raises(ConfigurationError, match="^cluster_dir='/cluster': cannot be created: cannot "):
+    with pytest.raises(ClusterError, match="^cluster_dir='/cluster': cannot be created: cannot .*: repair its disk"):
         concluded_directory(disk.process(), "cluster_dir", "/cluster")
 
 

@@ -226,7 +226,11 @@ def test_a_live_mark_file_is_one_line_with_file_process_and_what_to_do(tmp_path:
         ({"config_file": "/no/such/file"}, 2, "config file /no/such/file can"),
         ({"error_handler": "log"}, 2, "error_handler='log': must be callable"),
         ({"delegating_error_handler": "os:path"}, 2, "delegating_error_handler='os:path': must have next()"),
-        ({"cluster_dir": "/dev/null/x"}, 2, "cluster_dir='/dev/null/x': there is no such directory"),
+        (
+            {"cluster_dir": "/dev/null/x", "driver_timeout_ms": 20},
+            1,
+            "cluster_dir='/dev/null/x': there is no such directory after 20 ms",
+        ),
         ({"aeron_library": "/no/such/library"}, 1, "/no/such/library"),
         ({"aeron_dir": "/no/such/driver", "driver_timeout_ms": 20}, 1, "no media driver within 20 ms"),
     ],
@@ -239,6 +243,19 @@ def test_a_start_that_cannot_succeed_is_one_line(
     assert line.startswith("container.run: error: ")
     assert text in line
     assert code_of_exit == code
+
+
+def test_a_container_waits_for_the_directory_that_its_node_makes(tmp_path: Path, aeron_dir: str) -> None:
+    directory = tmp_path / "cluster"
+    making = threading.Timer(0.5, directory.mkdir)
+    making.start()
+    # A driver without a consensus module: the directory was waited for, and what is missing then ends the start.
+    settings = {"cluster_dir": str(directory), "aeron_dir": aeron_dir, "aeron_library": "/no/such/library"}
+    code, said = script(settings, tmp_path)
+    making.join()
+    assert code == 1
+    (line,) = said.splitlines()
+    assert "/no/such/library" in line
 
 
 def test_a_service_that_is_none_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Unpack
 from container.api import ClusteredService
 from container.cli.failures import EXPECTED, print_failure
 from container.clustered_service_container import ClusteredServiceContainer
-from container.common.directories import check_is_there
+from container.common.directories import await_directory
 from container.common.error_texts import message_of, type_name
 from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import log_as_the_environment_says, report
@@ -57,7 +57,7 @@ def run_context(context: Context) -> None:
     """
     if context.use_agent_invoker:
         raise TypeError("run() waits for a container with a thread of its own: leave out use_agent_invoker")
-    check_is_there("cluster_dir", context.settings.cluster_dir)
+    await_directory("cluster_dir", context.settings.cluster_dir, context.settings.driver_timeout_ms)
     report_crashes()
     with Ending(context) as end:
         try:

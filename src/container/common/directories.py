@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from pathlib import Path
 
+from container.common.log_events import WaitLog
 from container.common.values import shown_path
-from container.errors import ConfigurationError
+from container.errors import ClusterError, ConfigurationError, ContainerError
 
+_POLL_S = 0.01
+_PASSING = (
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ENOSPC,
+    errno.EROFS,
+    errno.ESTALE,
+)
 _DIRECTORY_MODE = 0o750  # others may not write: who can remove a mark file decides who may start
 
 
@@ -22,30 +36,61 @@ def given_directory(setting: str, directory: str | None) -> str:
 
 
 def check_is_there(setting: str, directory: str | None) -> None:
-    """Raise ConfigurationError unless the directory of a setting is there.
+    """Raise ClusterError unless the directory of a setting is there; ConfigurationError if none is given.
 
     For main programs: a mistyped path, or a disk that is not mounted, must not begin an empty member.
     """
     if not os.path.isdir(given_directory(setting, directory)):  # noqa: PTH112 - a text that may be no path
-        raise ConfigurationError(
+        raise ClusterError(
             f"{setting}={shown_path(directory)}: there is no such directory: correct the path, mount its disk, or make "
             "it with mkdir for a first start"
         )
 
 
+def await_directory(setting: str, directory: str | None, timeout_ms: int) -> None:
+    """The same for a directory that another process makes, which may start in the same moment: wait for it.
+
+    Args:
+        setting: its name.
+        directory: what it says.
+        timeout_ms: how long to wait at most, in milliseconds.
+
+    Raises:
+        ConfigurationError: no directory is given.
+        ClusterError: it is not there in time.
+    """
+    end, wait_log = time.monotonic() + timeout_ms / 1000, WaitLog(setting)
+    while not os.path.isdir(given_directory(setting, directory)):  # noqa: PTH112 - a text that may be no path
+        if time.monotonic() >= end:
+            raise ClusterError(
+                f"{setting}={shown_path(directory)}: there is no such directory after {timeout_ms} ms: correct the "
+                "path, or start the node that makes it"
+            )
+        wait_log.tick(f"the node to make {shown_path(directory)}", time.monotonic_ns())
+        time.sleep(_POLL_S)
+
+
 def created_directory(setting: str, directory: str) -> str:
     """The canonical path of the directory, which is made if it is not there.
 
-    Raises ConfigurationError, which names the setting, when it cannot be.
+    Raises what :func:`not_created` makes when it cannot be.
     """
     try:
         _make_directory(Path(directory))
         return os.path.realpath(directory, strict=True)
     except OSError as error:
-        raise ConfigurationError(
-            f"{setting}={shown_path(directory)}: cannot be created: {error.strerror}: give a path where this user may "
-            "make a directory"
-        ) from error
+        raise not_created(setting, directory, error) from error
+
+
+def not_created(setting: str, directory: str, error: OSError) -> ContainerError:
+    """Return the error that says why a directory cannot be made.
+
+    Where another start may be able to, as the disk has no space now, it is a ClusterError, else a ConfigurationError.
+    """
+    what = f"{setting}={shown_path(directory)}: cannot be created: {error.strerror}"
+    if error.errno in _PASSING:
+        return ClusterError(f"{what}: repair its disk, then start again")
+    return ConfigurationError(f"{what}: give a path where this user may make a directory")
 
 
 def _make_directory(path: Path) -> None:

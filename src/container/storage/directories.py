@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from container.common.directories import created_directory, given_directory
-from container.common.values import shown_path
-from container.errors import ConfigurationError
+from container.common.directories import created_directory, given_directory, not_created
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
 
@@ -18,7 +16,8 @@ def concluded_directory(storage: Storage, setting: str, path: str | None) -> str
     that is there, as a process that was killed may have made it. Where its parent may not be read, its owner has made
     it long ago.
 
-    Raises ConfigurationError, which names the setting, when it is not given, or cannot be made or forced.
+    Raises ConfigurationError, which names the setting, when it is not given, and what
+    :func:`container.common.directories.not_created` makes when it cannot be made or forced.
     """
     path = given_directory(setting, path)
     if isinstance(storage, FileStorage):
@@ -29,5 +28,5 @@ def concluded_directory(storage: Storage, setting: str, path: str | None) -> str
         with suppress(PermissionError):
             storage.force_directory(path.rpartition("/")[0] or "/")
     except OSError as error:
-        raise ConfigurationError(f"{setting}={shown_path(path)}: cannot be created: {error.strerror}") from error
+        raise not_created(setting, path, error) from error
     return path
