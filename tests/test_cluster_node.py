@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -24,13 +25,14 @@ from container.api import ClientSession, Cluster, ClusteredService, Header, Mess
 from container.archive.authentication import Authenticator
 from container.client import AeronCluster, EgressListener
 from container.common.error_texts import stack_text
-from container.errors import ClusterError, ConfigurationError, MarkFileError, TimedOutError
+from container.errors import ClusterError, ConfigurationError, ContainerError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
 from container.node.directory_lock import DirectoryLock
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from tests.file_rights import for_others
 from tests.limits import LIMIT_S
+from tests.soak import disk
 
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
@@ -115,6 +117,22 @@ def ask(node: ClusterNode, *messages: bytes, is_ipc: bool = False, limit_s: floa
     return answers.found[-1]
 
 
+def send_until_it_ends(node: ClusterNode) -> None:
+    """Send as much as the node takes while it runs."""
+    with (
+        contextlib.suppress(ContainerError),
+        AeronCluster.connect(
+            aeron_dir=node.aeron_dir,
+            ingress_channel="aeron:ipc",
+            egress_channel="aeron:ipc",
+            listener=Answers(),
+        ) as client,
+    ):
+        while node.is_running:
+            client.offer(b"1")
+            client.poll_egress()
+
+
 def test_a_service_is_served_and_goes_on_after_a_new_start(tmp_path: Path, port: int) -> None:
     for expected in (b"6", b"12"):
         with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
@@ -181,6 +199,29 @@ def test_a_snapshot_that_takes_too_long_is_reported(port: int) -> None:
             node.take_snapshot(timeout=0.2)
         go_on.set()
         node.take_snapshot()
+
+
+@pytest.mark.skipif(disk.unavailable_reason() is not None, reason=str(disk.unavailable_reason()))
+def test_a_disk_that_runs_low_refuses_snapshots_and_a_full_one_ends_the_node_with_the_cause(
+    tmp_path: Path, port: int
+) -> None:
+    small = disk.SmallDisk(tmp_path / "node", 48)
+    try:
+        archive = {"low_storage_space_threshold": 32 << 20}
+        with container.launch_node(Counter(), directory=small.path, host=HOST, port=port, archive=archive) as node:
+            assert ask(node, b"4") == b"4"
+            small.fill(leaving=16 << 20)
+            with pytest.raises(ClusterError, match="^no snapshot was taken: low storage threshold="):
+                node.take_snapshot()
+            assert ask(node, b"5") == b"9"
+            small.free()
+            node.take_snapshot()
+            small.fill()
+            threading.Thread(target=send_until_it_ends, args=(node,)).start()
+            assert node.join(LIMIT_S)
+        assert "No space left on device" in str(node.failure)
+    finally:
+        small.close()
 
 
 def test_each_service_gets_each_message(port: int) -> None:

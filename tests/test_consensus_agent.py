@@ -5,6 +5,7 @@ A number in a name is that of a statement in ``consensus_conformance.md``.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import gc
 import logging
@@ -984,6 +985,49 @@ def test_a_snapshot_that_the_archive_does_not_take_leaves_the_cluster_active(wor
     assert [each for each in world.context.recording_log.entries if each.is_snapshot] == []
 
 
+@pytest.mark.parametrize("toggle", [SNAPSHOT, SHUTDOWN])
+def test_a_snapshot_without_space_for_it_is_refused_and_the_cluster_goes_on(toggle: int) -> None:
+    world = ConsensusWorld(archive={"disk": SimulatedDisk(capacity=1 << 30)}).lead()
+    world.store._settings = dataclasses.replace(world.store._settings, low_storage_space_threshold=1 << 31)
+    position = world.commit_position
+    for _ in range(2):
+        world.set_toggle(toggle)
+        world.until(lambda: world.toggle != toggle)
+        assert (world.toggle, world.state, world.failure) == (NEUTRAL, "ACTIVE", None)
+        assert world.report_of("no snapshot is taken, and the cluster goes on: ")
+        assert "low storage threshold=" in str(world.agent.snapshot_failure)
+    world.settle()
+    assert world.commit_position == position
+    assert world.services[0].names() == ["NewLeadershipTermEvent"], "no service takes one"
+    client = world.client_of()
+    client.message(b"still there")
+    world.settle()
+    world.store._settings = dataclasses.replace(world.store._settings, low_storage_space_threshold=0)
+    take_snapshot(world)
+    assert world.counter_value(205) == 1
+    world.until(lambda: len(world.conductor.recorder.by_key) == 1)  # the log's alone: no check leaves one
+
+
+def test_a_snapshot_that_finds_no_space_after_all_leaves_the_cluster_active(world: ConsensusWorld) -> None:
+    world.services[0].is_quiet = True
+    world.set_toggle(SNAPSHOT)
+    world.until(lambda: world.state == "SNAPSHOT")
+    world.store._settings = dataclasses.replace(world.store._settings, low_storage_space_threshold=1 << 62)
+    world.services[0].is_quiet = False
+    world.until(lambda: world.toggle == NEUTRAL)
+    assert (world.state, world.failure) == ("ACTIVE", None)
+    assert world.report_of("failed to take snapshot: low storage threshold=")
+
+
+def test_a_space_check_in_progress_ends_with_the_term(world: ConsensusWorld) -> None:
+    world.set_toggle(SNAPSHOT)
+    world.agent.do_work()
+    world.stop_log_recording()
+    world.until(lambda: world.is_leading and world.counter_value(201) == LEADER and world.toggle == NEUTRAL)
+    assert world.state == "ACTIVE"
+    take_snapshot(world)
+
+
 def test_clients_that_a_long_snapshot_kept_from_being_read_stay(world: ConsensusWorld) -> None:
     world.client_of()
     world.services[0].is_quiet = True
@@ -1317,6 +1361,7 @@ def test_cm51_what_it_cannot_do_without_ends_it_and_its_services(world: Consensu
         assert world.services[0].answers[-1] == ("ServiceTerminationPosition", {"log_position": 0, "ack_required": 1})
     if loss == "storage":
         assert world.report_of("No space left on device")
+        assert "No space left on device" in str(world.failure), "the last line names the cause"
 
 
 def test_cm51_a_mark_file_that_is_another_owner_s_ends_it(world: ConsensusWorld) -> None:
@@ -1424,6 +1469,10 @@ def lose_action(world: ConsensusWorld, toggle: int) -> None:
     world.set_toggle(toggle)
     world.clock.advance(11 * MS)
     world.agent.do_work()
+    for _ in range(10):  # before a snapshot, the archive is asked whether it has space
+        if seam.position(world.publication) == world.commit_position:
+            ArchiveWorld.work(world)
+            world.agent.do_work()
     assert seam.position(world.publication) > world.commit_position
     operator.send("StopRecordingByIdentityRequest", recording_id=world.log_recording_id)
     lead_again(world)

@@ -296,11 +296,15 @@ class AgentInterrupted(AgentTermination):
 
 
 class ClusterTermination(AgentTermination):
-    """The consensus module asked for the end, or is gone; ``is_expected`` is True for an orderly end."""
+    """The consensus module asked for the end, or is gone; ``is_expected`` is True for an orderly end.
 
-    def __init__(self, *, is_expected: bool) -> None:
-        super().__init__(
-            "expected termination" if is_expected else "unexpected termination",
-            category=Category.WARN if is_expected else Category.ERROR,
-        )
+    ``reason`` (str) is what ended a consensus module that was not asked to end, '' in the service that it ends then.
+    """
+
+    def __init__(self, *, is_expected: bool, reason: str = "") -> None:
+        text = "expected termination"
+        if not is_expected:
+            text = f"unexpected termination: {reason or 'the log of the consensus module has the cause'}"
+        super().__init__(text, category=Category.WARN if is_expected else Category.ERROR)
         self.is_expected = is_expected
+        self.reason = reason

@@ -84,6 +84,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef object _preparation                    # generator; None: none is in progress
     cdef object _join                           # generator of an election; None: none is in progress
     cdef object _snapshot                       # generator; None: none is in progress
+    cdef object _space_check                    # generator, before a snapshot; None: none is in progress
+    cdef bint _has_space                        # it has ended well, and the snapshot is not in the log yet
+    cdef readonly object snapshot_failure       # why the last snapshot was not taken (str), or None
     cdef object _validation                     # generator; None: none is in progress
     cdef object _termination                    # deadline (ns) of a termination that this leader began; None: none
     cdef int64_t _termination_position          # NULL_POSITION: none was asked for
@@ -157,6 +160,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _send_termination(self) except -1
     cdef int _begin_snapshot(self, int64_t log_position, int64_t timestamp, list acks) except -1
     cdef int _poll_snapshot(self) except -1
+    cdef int _poll_space_check(self) except -1
     cdef int _end_snapshot(self) except -1
     cdef int _terminate(self, bint is_expected, str reason) except -1
     cdef int _stop_log_recording(self) except -1

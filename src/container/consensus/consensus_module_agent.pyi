@@ -40,6 +40,7 @@ class ConsensusModuleAgent(ConsensusEventHandler):
     sessions: SessionManager
     log_publisher: LogPublisher
     termination: BaseException | None
+    snapshot_failure: str | None
 
     def __init__(self, context: Any) -> None: ...
     @property

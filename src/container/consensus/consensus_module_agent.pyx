@@ -22,7 +22,7 @@ from container.codecs.cluster cimport (
 from container.codecs.messages import encode
 from container.common import aeron_defaults, forks
 from container.common.aeron_defaults import CounterType
-from container.common.channel_uri import ChannelUri
+from container.common.channel_uri import ChannelUri, add_session_id
 from container.common.error_texts import message_of
 from container.common.log_events import WaitLog, log_event
 from container.common.sealed cimport hide, seal
@@ -53,7 +53,7 @@ from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.snapshot_messages cimport SnapshotAdapter, snapshot_messages
 from container.consensus.steps cimport ActiveRecording, Deadline, ReplayImage
-from container.consensus.steps import added, answer, begin_replay, record_snapshot, start_recording
+from container.consensus.steps import added, answer, begin_replay, record_snapshot, start_recording, try_recording
 from container.consensus.timer_service cimport TimerHandler
 from container.errors import (
     AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, CodecError, ConfigurationError,
@@ -499,6 +499,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             work_count += self._update_leader_position(now_ns)
         if self._snapshot is not None:
             work_count += self._poll_snapshot()
+        elif self._space_check is not None:
+            work_count += self._poll_space_check()
         return work_count
 
     cdef int _update_leader_position(self, int64_t now_ns) except -1:
@@ -1024,6 +1026,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         """
         if self._state != STATE_ACTIVE or self._counters.control_toggle.get() != TOGGLE_NEUTRAL:
             return False
+        self.snapshot_failure = None
         self._counters.control_toggle.set(TOGGLE_SNAPSHOT)
         return True
 
@@ -1132,6 +1135,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._validation is not None:
             self._validation.close()
             self._validation = None
+        if self._space_check is not None:
+            self._space_check.close()
+            self._space_check = None
+        self._has_space = False
         if self._log_recording_id == NULL_VALUE:
             return append_position
         while self._archive.is_waiting():       # for what nobody waits for any more
@@ -1392,6 +1399,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._state == STATE_ACTIVE:
             if toggle == TOGGLE_SUSPEND:
                 return self._append_action(CLUSTER_ACTION_SUSPEND, ACTION_FLAGS_DEFAULT, STATE_SUSPENDED, "SUSPEND")
+            if (toggle == TOGGLE_SNAPSHOT or toggle == TOGGLE_SHUTDOWN) and not self._has_space:
+                if self._space_check is None:
+                    self._space_check = self._check_space()
+                return 0
             if toggle == TOGGLE_SNAPSHOT:
                 if self._append_action(CLUSTER_ACTION_SNAPSHOT, ACTION_FLAGS_DEFAULT, STATE_SNAPSHOT, "SNAPSHOT"):
                     self._counters.snapshot_duration.begin(now_ns)
@@ -1443,6 +1454,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._uncommitted_states.append((position, <int> self._state))
         if next_state == STATE_SNAPSHOT:
             self._snapshot_position = position
+            self._has_space = False             # the next one asks again
         self._set_state(next_state, reason)
         return 1
 
@@ -1465,11 +1477,43 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     # Snapshots
 
+    def _check_space(self):
+        # Once a snapshot is in the log, services take it, and end where the archive has no space for it.
+        while self._validation is not None:     # it asks the archive
+            yield
+        yield from try_recording(
+            self._archive, channel=add_session_id(
+                self._settings.snapshot_channel, <int32_t> self._client.next_correlation_id()),
+            stream_id=self._settings.snapshot_stream_id)
+        self._has_space = True
+
+    cdef int _poll_space_check(self) except -1:
+        cdef bint is_done = _is_done(self._space_check, self._refuse_snapshot)
+        if is_done:
+            self._space_check = None
+            self._slow_tick_deadline_ns = 0
+        return is_done
+
+    def _refuse_snapshot(self, error):
+        """Leave the cluster as it is: no snapshot is in the log."""
+        self._fail_snapshot(message_of(error))
+        self._on_error(ClusterError(
+            f"no snapshot is taken, and the cluster goes on: {message_of(error)}; repair the cause, such as too little "
+            "space on the archive's disk, then ask again; `abort` ends a node without a snapshot"))
+        if not self._archive.is_alive():
+            self._terminate(False, message_of(error))
+        self._counters.control_toggle.set(TOGGLE_NEUTRAL)
+
+    def _fail_snapshot(self, str text):
+        self.snapshot_failure = text
+        log_event(self.context.name, "snapshot_failed", leadership_term_id=self._leadership_term_id, reason=text)
+
     cdef int _begin_snapshot(self, int64_t log_position, int64_t timestamp, list acks) except -1:
         failed = [ack.service_id for ack in acks if ack.relevant_id == NULL_VALUE]
         for service_id in failed:
             self._on_error(ClusterEvent(f"service={service_id} failed to take snapshot"))
         if failed:
+            self.snapshot_failure = f"service {', '.join(map(str, failed))} failed to take it"
             return self._end_snapshot()
         self._snapshot = self._take_snapshot(log_position, timestamp, acks)
         return 0
@@ -1511,10 +1555,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _on_failed_snapshot(self, error):
         self._on_error(error)
         self._on_error(ClusterEvent(f"failed to take snapshot: {message_of(error)}"))
-        log_event(self.context.name, "snapshot_failed", leadership_term_id=self._leadership_term_id,
-                  reason=message_of(error))
-        if isinstance(error, ArchiveError) and (
-                error.code == ArchiveError.STORAGE_SPACE or not self._archive.is_alive()):
+        self._fail_snapshot(message_of(error))
+        # Too little space for a snapshot is no end: the log goes on while there is some for it.
+        if isinstance(error, ArchiveError) and not self._archive.is_alive():
             self._terminate(False, message_of(error))
 
     cdef int _end_snapshot(self) except -1:
@@ -1577,7 +1620,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 self._on_error(error)
         self._stop_log_recording()
         self._set_state(STATE_CLOSED, reason)
-        raise ClusterTermination(is_expected=is_expected)
+        raise ClusterTermination(is_expected=is_expected, reason="" if is_expected else reason)
 
     cdef int _stop_log_recording(self) except -1:
         # Its session ends with the publication; this is for a log whose leader is somebody else.
@@ -1640,7 +1683,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._is_closed or self._parent_id != 0:
             return
         self._is_closed = self._is_stopping = True
-        for generator in (self._start, self._preparation, self._join, self._snapshot, self._validation):
+        for generator in (
+                self._start, self._preparation, self._join, self._snapshot, self._space_check, self._validation):
             if generator is not None:
                 self._attempt(generator.close)
         closable = self._ingress

@@ -104,6 +104,19 @@ def start_recording(
         yield
 
 
+def try_recording(AsyncArchive archive not None, *, str channel not None, int32_t stream_id):
+    """Have the archive agree to record a stream, and take that back: it refuses where its disk has too little space.
+
+    Args:
+        archive: where nothing else is asked for meanwhile.
+        channel, stream_id: as what is recorded later; nobody publishes on it.
+    """
+    archive.start_recording(channel, stream_id, True, False)
+    yield from answer(archive)
+    archive.stop_recording(archive.relevant_id)
+    yield from answer(archive)
+
+
 def begin_replay(
         AsyncArchive archive not None, Client client not None, Deadline deadline not None, *, int64_t recording_id,
         int64_t position, int64_t length, str channel not None, int32_t stream_id):

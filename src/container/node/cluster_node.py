@@ -28,7 +28,7 @@ from container.common.values import host_of_endpoint, is_path, shown, without_br
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
-from container.errors import AgentInterrupted, ClusterError, ConfigurationError, TimedOutError
+from container.errors import AgentInterrupted, ClusterError, ClusterTermination, ConfigurationError, TimedOutError
 from container.files.names import CNC_FILE_NAME
 from container.node.directory_lock import DirectoryLock
 from container.node.shared_thread import Part, SharedContext, SharedThread
@@ -323,7 +323,8 @@ class ClusterNode:
             timeout: seconds until it is taken, at most.
 
         Raises:
-            ClusterError: the node has ended.
+            ClusterError: the node has ended; or it goes on, and the snapshot was refused or has failed, such as for too
+                little space on the disk.
             TimedOutError: it was not taken in time: a callback takes long, or a tool has asked for something else.
             ForkedError: in a forked child.
         """
@@ -337,6 +338,8 @@ class ClusterNode:
             is_requested = is_requested or agent.request_snapshot()
             if self._has_ended.wait(_POLL_S):
                 raise ClusterError("the node has ended: no snapshot was taken") from self._shown_cause(self.failure)
+            if is_requested and agent.snapshot_failure is not None:
+                raise ClusterError(f"no snapshot was taken: {agent.snapshot_failure}")
             if time.monotonic() > end:
                 state = "asked for and not taken" if is_requested else "not asked for: another request is in progress"
                 raise TimedOutError(f"a snapshot was {state} after {timeout:g} s")
@@ -356,8 +359,14 @@ class ClusterNode:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the first part that ended by itself; None while all run, and when a tool or :meth:`close` did."""
-        failure = self._ended[0].failure if self._ended else None
+        """What ended it: the failure of the first part that had a cause of its own.
+
+        None while all run, and when a tool or :meth:`close` ended it.
+        """
+        failures = [part.failure for part in self._ended]
+        failure = failures[0] if failures else None
+        if failure is not None and not getattr(failure, "is_expected", False):
+            failure = next(filter(_is_cause, failures), failure)
         if failure is None and self._shared is not None:
             failure = self._shared.agent.termination  # of no part: such as SystemExit in an authenticator
         return None if getattr(failure, "is_expected", False) else failure
@@ -508,8 +517,9 @@ def check_ports(host: str, port: int) -> None:
 
 def _is_cause(failure: BaseException | None) -> TypeGuard[BaseException]:
     """Whether a failure is one of its own: the end of another part brings the others to an end."""
-    is_consequence = isinstance(failure, AgentInterrupted) or getattr(failure, "is_expected", False)
-    return failure is not None and not is_consequence
+    if isinstance(failure, ClusterTermination):
+        return bool(failure.reason)
+    return failure is not None and not isinstance(failure, AgentInterrupted)
 
 
 launch_node = ClusterNode.launch

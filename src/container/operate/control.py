@@ -269,6 +269,8 @@ class _Wait:
             toggle = counters.name(CounterType.CONTROL_TOGGLE)
             if not ends and self._is_done(action.toggle, counters):
                 return None
+            if action.toggle == "SHUTDOWN" and self._is_done(action.toggle, counters):
+                return "it was refused, and the node goes on: see the errors"
             if not ends and toggle == "INACTIVE":
                 return "the node leads no longer: an election came in between"
             if time.monotonic() > self._deadline_s:
