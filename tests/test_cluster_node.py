@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -222,6 +223,23 @@ def test_a_disk_that_runs_low_refuses_snapshots_and_a_full_one_ends_the_node_wit
         assert "No space left on device" in str(node.failure)
     finally:
         small.close()
+
+
+@pytest.mark.parametrize("which", ["", "archive", "cluster"])
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_directory_that_is_removed_or_moved_under_a_node_ends_it(
+    tmp_path: Path, port: int, which: str, *, is_moved: bool
+) -> None:
+    directory = tmp_path / "node"
+    with container.launch_node(Counter(), directory=directory, host=HOST, port=port) as node:
+        lost = directory / which
+        if is_moved:
+            lost.rename(tmp_path / "elsewhere")
+            lost.mkdir()  # somebody begins anew there
+        else:
+            shutil.rmtree(lost)
+        assert node.join(LIMIT_S)
+    assert re.search("was removed or moved while it was in use", str(node.failure))
 
 
 def test_each_service_gets_each_message(port: int) -> None:

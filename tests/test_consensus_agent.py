@@ -1364,6 +1364,13 @@ def test_cm51_what_it_cannot_do_without_ends_it_and_its_services(world: Consensu
         assert "No space left on device" in str(world.failure), "the last line names the cause"
 
 
+def test_a_directory_that_is_gone_ends_it_within_a_second(world: ConsensusWorld) -> None:
+    world.cluster_disk.process().unlink(world.context.recording_log.path)
+    begin_ms = now_ms(world)
+    assert "recording.log was removed or moved while it was in use" in str(termination(world))
+    assert now_ms(world) - begin_ms <= S + 10
+
+
 def test_cm51_a_mark_file_that_is_another_owner_s_ends_it(world: ConsensusWorld) -> None:
     """The time of day jumped, and whoever started took the member for dead: both would write the same files."""
     world.clock.set_epoch_ms(now_ms(world) + 11_000)

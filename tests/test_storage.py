@@ -199,16 +199,19 @@ def test_who_has_an_unlinked_file_open_keeps_it(storage: Storage, root: str, fil
 
 
 def test_a_file_knows_whether_another_has_its_name(storage: Storage, root: str, file: StorageFile) -> None:
-    assert not file.is_replaced()
+    def place(of: StorageFile) -> tuple[bool, bool]:
+        return of.is_replaced(), of.is_in_place()
+
+    assert place(file) == (False, True)
     storage.rename(file.path, f"{root}/elsewhere")
-    assert not file.is_replaced(), "nothing is there"
+    assert place(file) == (False, False), "nothing is there"
     again = storage.open_file(file.path, CREATE | EXCLUSIVE)
-    assert file.is_replaced()
-    assert not again.is_replaced()
+    assert place(file) == (True, False)
+    assert place(again) == (False, True)
     storage.unlink(file.path)
-    assert not file.is_replaced()
+    assert place(file) == (False, False)
     storage.rename(f"{root}/elsewhere", file.path)
-    assert not file.is_replaced()
+    assert place(file) == (False, True)
     storage.unlink(file.path)
     storage.make_directory(file.path)
     assert file.is_replaced()
@@ -443,7 +446,11 @@ def test_who_cannot_look_for_a_name_does_not_know(tmp_path: Path) -> None:
     (tmp_path / "directory").rename(tmp_path / "moved")
     assert not file.is_replaced()
     (tmp_path / "directory").write_bytes(b"a file")
-    fails(errno.ENOTDIR, file.is_replaced)
+    assert (file.is_replaced(), file.is_in_place()) == (False, False)
+    (tmp_path / "directory").unlink()
+    (tmp_path / "directory").symlink_to("directory")
+    fails(errno.ELOOP, file.is_replaced)
+    fails(errno.ELOOP, file.is_in_place)
 
 
 def test_access_rights_are_those_of_the_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from typing import Protocol, final, type_check_only
 
 from container.archive.archive_mark_file import ArchiveMarkFile
+from container.archive.store.catalog import Catalog
 from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy
@@ -23,6 +24,7 @@ class Heartbeat:
     ) -> None: ...
     @property
     def mark_file(self) -> ArchiveMarkFile: ...
+    def watch(self, catalog: Catalog) -> None: ...
     def beat(self) -> int: ...
 
 def await_former_archive(

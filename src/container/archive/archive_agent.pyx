@@ -17,6 +17,7 @@ from container.transport.seam cimport Client
 from container.transport.wait_reporter cimport WaitReporter
 
 from container.common import forks
+from container.common.directories import removed_text
 from container.errors import AgentTermination, ArchiveError, ClosedError, ContainerError, MarkFileError
 
 cdef enum:
@@ -52,16 +53,23 @@ cdef class Heartbeat:
     cdef Client _client
     cdef Clock _clock
     cdef object _on_error
+    cdef object _catalog                # that of the archive once it is open, else None
     cdef int64_t _beat_ms
 
     def __init__(self, Client client not None, Clock clock not None, mark_file not None, on_error not None):
         self.mark_file, self._client, self._clock, self._on_error = mark_file, client, clock, on_error
         self._beat_ms = INT64_MIN
 
+    def watch(self, catalog not None):
+        """Look from now on, with each refresh of the mark file, whether a catalog is in its place: so it is seen within
+        a second that the archive's directory was removed or moved."""
+        self._catalog = catalog
+
     cpdef int beat(self) except? -1:
         """Invoke the client and refresh the mark file, if it is time to; return how much work that was (int).
 
-        Raises ClosedError when the client is closed, MarkFileError when the mark file is another owner's by now.
+        Raises ClosedError when the client is closed, MarkFileError when the mark file is another owner's by now, or the
+        catalog is not in its place any more.
         """
         cdef int64_t now_ms = self._clock.epoch_ms()
         cdef int work_count = 0
@@ -71,6 +79,8 @@ cdef class Heartbeat:
             try:
                 if self.mark_file.refresh(now_ms):
                     work_count += 1
+                    if self._catalog is not None and not self._catalog.is_in_place():
+                        raise MarkFileError(removed_text(self._catalog.path))
             except OSError as error:        # the disk may be well again before anybody takes the file for a dead one's
                 self._on_error(error)
         if self._client.is_closed():

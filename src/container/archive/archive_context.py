@@ -251,6 +251,7 @@ class ArchiveContext:
         if settings.delete_dir_on_start:
             self._delete_recordings()
         self._conclude_store(settings)
+        self._heartbeat.watch(self.store.catalog)
         self.mark_file.signal_ready()
         self._conclude_agent(settings)
 

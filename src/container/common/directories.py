@@ -70,6 +70,14 @@ def await_directory(setting: str, directory: str | None, timeout_ms: int) -> Non
         time.sleep(_POLL_S)
 
 
+def removed_text(path: str) -> str:
+    """Return why a part ends whose files were removed or moved while it used them: ``path`` leads to none any more."""
+    return (
+        f"{path} was removed or moved while it was in use, or the directory that it is in: what is written now would "
+        "not be there for the next start; put the directory back, then start again"
+    )
+
+
 def created_directory(setting: str, directory: str) -> str:
     """The canonical path of the directory, which is made if it is not there.
 

@@ -23,6 +23,7 @@ from container.codecs.messages import encode
 from container.common import aeron_defaults, forks
 from container.common.aeron_defaults import CounterType
 from container.common.channel_uri import ChannelUri, add_session_id
+from container.common.directories import removed_text
 from container.common.error_texts import message_of
 from container.common.log_events import WaitLog, log_event
 from container.common.sealed cimport hide, seal
@@ -435,6 +436,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _show_activity(self):
         try:
             self.context.mark_file.update_activity_timestamp(self._clock.epoch_ms())
+            if not self._recording_log.is_in_place():
+                raise MarkFileError(removed_text(self._recording_log.path))
         except MarkFileError as error:          # another consensus module may write this one's files by now
             self._on_error(error)
             self._terminate(False, message_of(error))

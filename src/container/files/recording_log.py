@@ -783,6 +783,13 @@ class RecordingLog:
         self._is_unforced = False
         old.close()
 
+    def is_in_place(self) -> bool:
+        """Whether its path leads to it; not once the directory was removed or moved.
+
+        Raises OSError when that cannot be known.
+        """
+        return self._file.is_in_place()
+
     def close(self) -> None:
         """Close the file; nothing is forced. May be called twice. Raises OSError."""
         self._file.close()

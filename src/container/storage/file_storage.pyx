@@ -265,15 +265,27 @@ cdef class OpenFile(StorageFile):
         return _call("take the access rights", self.path, os.fstat, self.descriptor).st_mode & ACCESS_RIGHTS
 
     cpdef bint is_replaced(self) except -1:
+        found = self._found()
+        return found is not None and not os.path.samestat(found, self._status())
+
+    cpdef bint is_in_place(self) except -1:
+        found = self._found()
+        return found is not None and os.path.samestat(found, self._status())
+
+    cdef object _found(self):
+        """What has its name now; None: nothing."""
         self._check_open("look for")
+        found = None
         try:
             found = os.lstat(self.path)
-        except FileNotFoundError:
-            found = None
+        except (FileNotFoundError, NotADirectoryError):
+            pass
         except OSError as error:
             raise storage_error(error.errno, "cannot look for", self.path) from None
-        return found is not None and not os.path.samestat(
-            found, _call("look at", self.path, os.fstat, self.descriptor))
+        return found
+
+    cdef object _status(self):
+        return _call("look at", self.path, os.fstat, self.descriptor)
 
     cpdef int close(self) except -1:
         cdef int descriptor = self.descriptor

@@ -42,6 +42,7 @@ cdef class StorageFile:
     cpdef StorageMap map_range(self, int64_t offset, size_t length)
     cpdef int access_rights(self) except -1                 # as of chmod
     cpdef bint is_replaced(self) except -1                  # something else has its name
+    cpdef bint is_in_place(self) except -1                  # its name is there, and its own
     cpdef int close(self) except -1                         # may be called twice; maps stay
     cdef int _check_writable(self, str action) except -1
     cdef int _check_trusted(self) except -1

@@ -144,6 +144,13 @@ cdef class StorageFile:
         """
         raise _abstract(self, "is_replaced")
 
+    cpdef bint is_in_place(self) except -1:
+        """Does the path by which it was opened lead to it yet? Not once it, or a directory on the way, has gone.
+
+        Raises OSError when that cannot be known.
+        """
+        raise _abstract(self, "is_in_place")
+
     cpdef int close(self) except -1:
         """Close the file; nothing is forced. Its maps stay."""
         raise _abstract(self, "close")

@@ -38,6 +38,7 @@ cdef class Catalog:
     cpdef int replace(self, object descriptor) except -1        # all but control session and correlation id
     cpdef int delete(self, int64_t recording_id) except -1
     cpdef int force(self) except -1
+    cpdef bint is_in_place(self) except -1
     cpdef int close(self) except -1             # forces; may be called twice
     cpdef int abandon(self) except -1           # does not force; may be called twice
     cdef int _check_open(self) except -1

@@ -314,6 +314,13 @@ cdef class Catalog:
         self._begin_change()
         return self._force(True)
 
+    cpdef bint is_in_place(self) except -1:
+        """Whether its path leads to it, or it is closed; not once the archive's directory was removed or moved.
+
+        Raises OSError when that cannot be known.
+        """
+        return self._file is None or self._file.is_in_place()
+
     cpdef int close(self) except -1:
         """Force the file and close it; may be called twice. Raises OSError, and it is closed then as well."""
         cdef StorageFile file = self._file

@@ -770,6 +770,10 @@ cdef class SimulatedFile(StorageFile):
         self._begin("look", 0)
         return self._storage.disk._names.get(_clean(self.path), self._inode) is not self._inode
 
+    cpdef bint is_in_place(self) except -1:
+        self._begin("look", 0)
+        return self._storage.disk._names.get(_clean(self.path)) is self._inode
+
     cpdef int close(self) except -1:
         self._is_closed = True
         return 0
