@@ -11,6 +11,7 @@ from typing import Self, Unpack
 from container.api import ClusteredService
 from container.common import forks
 from container.common.loggers import report
+from container.common.process_end import Stage, close_at_end
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.service.agent_runner import AgentRunner
@@ -255,7 +256,8 @@ class ClusteredServiceContainer:
         """Start the agent's thread, if it is to have one; :meth:`launch` has done so."""
         if self._context.use_agent_invoker:
             return
-        self._thread = threading.Thread(target=self._run, name=self._context.service_name)
+        self._thread = threading.Thread(target=self._run, name=self._context.service_name, daemon=True)
+        close_at_end(self, Stage.AGENT)
         try:
             self._thread.start()
         except BaseException as error:

@@ -3,9 +3,7 @@
 The library is loaded by :mod:`container.aeron.library`, what C owns is freed in :mod:`container.aeron.handle`, and a
 driver comes from :mod:`container.aeron.media_driver`.
 """
-import atexit
 import os
-import weakref
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -13,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from posix.time cimport nanosleep, timespec
 
 from container.aeron.conductor_events cimport on_available_image
-from container.aeron.handle cimport ClientHandle, close_all, end_keepalives, take_pointer
+from container.aeron.handle cimport ClientHandle, take_pointer
 from container.aeron.libaeron cimport (
     AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE, AERON_MAX_COUNTER_KEY_LENGTH,
     AERON_MAX_COUNTER_LABEL_LENGTH, AsyncAddFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t,
@@ -32,6 +30,7 @@ from container.transport.seam cimport Client, ClientListener
 from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 from container.aeron.media_driver import default_aeron_dir
+from container.common.process_end import Stage, close_at_end
 from container.errors import (
     AeronError, ClosedError, ConfigurationError, DriverTimeoutError, RegistrationError,
 )
@@ -45,9 +44,6 @@ cdef enum:
     RETRY_PAUSE_NS = 1_000_000
     # The conductor notices by itself that the driver timeout has passed, as long as it runs.
     TIMEOUT_GRACE_NS = 1_000_000_000
-
-# By id, in place of a WeakSet: threads may add and remove while another goes through a copy of its references.
-_live_clients = weakref.WeakValueDictionary()
 
 
 cdef inline void _sleep_ns(int64_t duration_ns) noexcept nogil:
@@ -116,7 +112,7 @@ cdef class AeronClient(Client):
             self._handle.close()
             raise
         self._client_id = lib.client_id(self._handle.aeron)
-        _live_clients[id(self)] = self
+        close_at_end(self, Stage.TRANSPORT)
         return 0
 
     cpdef int close(self) except -1:
@@ -127,7 +123,6 @@ cdef class AeronClient(Client):
         """
         if self._counters is None:
             return 0
-        _live_clients.pop(id(self), None)
         self._counters.close()
         return self._handle.close()
 
@@ -519,18 +514,6 @@ cdef class AeronPendingAdd(PendingAdd):
             handle.unlock()
         handle.leave_quietly()
         return 0
-
-
-def _close_clients():
-    """Before the interpreter is torn down: a conductor's thread must not call into it any more."""
-    close_all(_live_clients)
-    # A daemon thread may be in a call, which keeps its client until it ends.
-    end_keepalives()
-
-
-# Registered after media_driver has its own, and so called before: clients are closed before the drivers they
-# use.
-atexit.register(_close_clients)
 
 
 hide((AeronPendingAdd,))

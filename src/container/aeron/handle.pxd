@@ -113,5 +113,4 @@ cdef inline void end(PyObject* client) noexcept:
         (<ClientHandle> client).leave_quietly()
 
 
-cdef int end_keepalives() except -1                 # of all clients; those still open have to be invoked from then on
 cdef int close_all(object resources) except -1      # of a WeakValueDictionary that threads may change meanwhile

@@ -33,6 +33,7 @@ from container.aeron.library cimport encoded, last_error, lib
 
 from container.aeron.media_driver import wait_for_driver
 from container.common import forks
+from container.common.process_end import Stage, close_at_end
 from container.common.sealed cimport seal
 from container.errors import AeronError, ClosedError
 
@@ -87,9 +88,6 @@ cdef enum:
     MAX_PATH_LENGTH = 4096
     MAX_FILE_NAME_LENGTH = 128          # of a log buffer within the driver's directory, with room to spare
 
-
-# Clients whose thread runs, by id.
-_kept_alive = weakref.WeakValueDictionary()
 
 
 # Its pointers are needed when it is deallocated, whatever cycle of garbage it is part of.
@@ -146,7 +144,7 @@ cdef class ClientHandle:
                 f"cannot start an Aeron client in {self.aeron_dir}: no thread to keep it alive: {os.strerror(result)}",
                 code=result)
         self._keepalive_state = 1
-        _kept_alive[id(self)] = self
+        close_at_end(self, Stage.KEEPALIVE, _end_keepalive)
         return 0
 
     cdef int end_keepalive(self) except -1:
@@ -462,17 +460,13 @@ cdef class ClientHandle:
         return self.events.deliver(self.events.take_errors())
 
 
-cdef int end_keepalives() except -1:
-    cdef ClientHandle handle
-    for reference in _kept_alive.valuerefs():
-        handle = reference()
-        if handle is not None:
-            handle.enter()                      # so that C's client stays as it is meanwhile
-            try:
-                handle.end_keepalive()
-            finally:
-                handle.leave()
-    return 0
+def _end_keepalive(ClientHandle handle not None):
+    """At the end of the process, when a daemon thread may be in a call, which keeps its client until it ends."""
+    handle.enter()                              # so that C's client stays as it is meanwhile
+    try:
+        handle.end_keepalive()
+    finally:
+        handle.leave()
 
 
 def _is_no_image(deferred):

@@ -3,7 +3,6 @@ process.
 
 What is read from a driver's CnC file follows upstream's aeron_cnc_file_descriptor.h and aeron_rb.h.
 """
-import atexit
 import fcntl
 import os
 import struct
@@ -26,6 +25,7 @@ from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_
 
 from container.common import forks
 from container.common.closed_files import closed_to_others
+from container.common.process_end import Stage, close_at_end
 from container.common.regular_files import open_regular
 from container.common.sealed cimport seal
 from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
@@ -65,7 +65,8 @@ _THREADING_MODES = {
     "INVOKER": AERON_THREADING_MODE_INVOKER,
 }
 
-_live_drivers = weakref.WeakValueDictionary()       # by id, as container.aeron.client has its own
+# By id, in place of a WeakSet: threads may add and remove while another goes through a copy of its references.
+_live_drivers = weakref.WeakValueDictionary()
 
 
 # Of any driver
@@ -344,6 +345,8 @@ cdef class MediaDriver:
             driver.close()
             raise
         _live_drivers[id(driver)] = driver
+        # A process that ends leaves no directory behind, and no thread of the driver runs while it is torn down.
+        close_at_end(driver, Stage.DRIVER)
         return driver
 
     cdef int _check(self, int result, str what) except -1:
@@ -524,18 +527,6 @@ cdef MediaDriver driver_to_invoke(str aeron_dir):
         if driver is not None and driver._is_kept_alive and driver.aeron_dir == aeron_dir:
             return driver
     return None
-
-
-def _close_drivers():
-    """A process that ends leaves no directory behind, and none of its threads runs while the process is torn
-    down."""
-    for reference in _live_drivers.valuerefs():
-        driver = reference()
-        if driver is not None:
-            driver.close()
-
-
-atexit.register(_close_drivers)
 
 
 seal((MediaDriver,))

@@ -39,6 +39,7 @@ from container.client.replacement import PoolListener, check_pool_arguments
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 from container.common import forks
+from container.common.process_end import Stage, close_at_end
 from container.errors import (
     ClosedError,
     ClusterError,
@@ -196,6 +197,11 @@ class _PoolThread:
 
     def start(self) -> None:
         self._thread.start()
+        close_at_end(self, Stage.POOL, _PoolThread._stop_and_join)
+
+    def _stop_and_join(self) -> None:
+        self.stop()
+        self.join()
 
     def stop(self) -> None:
         """Ask the thread to close the pool and to end; do not wait."""

@@ -31,6 +31,7 @@ from container.client.replacement import PoolListener, Replacements, check_pool_
 from container.client.requests import RequestTable, check_requests
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
+from container.common.process_end import Stage, close_at_end
 from container.common.sealed cimport seal
 from container.errors import (
     ClosedError, ClusterError, ClusterUnavailableError, ContainerError, SendTimedOutError, TimedOutError,
@@ -205,6 +206,7 @@ cdef class SessionPool(FragmentHandler):
     cdef uint8_t _session_header[32]
     cdef MessageCopy _message                   # of the sessions with listeners of their own
     cdef bytes _client_info
+    cdef object __weakref__
 
     def __init__(self):
         raise TypeError("use SessionPool.connect(...)")
@@ -253,6 +255,7 @@ cdef class SessionPool(FragmentHandler):
         pool._message = MessageCopy()
         pool._client_info = client_info(cluster.context.client_name).encode("ascii", "replace")
         pool._use(cluster)
+        close_at_end(pool, Stage.POOL, _close_at_end)
         return pool
 
     cdef int _use(self, AeronCluster cluster) except -1:
@@ -1002,6 +1005,15 @@ cdef class SessionPool(FragmentHandler):
         finally:
             self._close_all(error)
         self._report()
+
+
+def _close_at_end(SessionPool pool not None):
+    if pool.cluster._is_guarded:
+        return                                          # its own thread closes it
+    try:
+        pool.close()
+    except ClusterError:
+        pass                                            # used by a thread that still runs: the cluster times it out
 
 
 seal((PooledSession, SessionPool))

@@ -16,6 +16,7 @@ from container.common.error_texts import message_of, type_name
 from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import report
 from container.common.main_program import Ending, report_crashes
+from container.common.process_end import Stage, close_at_end
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 
 _CLOSE_REPORT_INTERVAL_S = 5.0
@@ -214,7 +215,8 @@ class AgentOwner:
         """
         if self._context.is_invoker:
             return
-        self._thread = threading.Thread(target=self._run, name=self._name)
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        close_at_end(self, Stage.AGENT)
         try:
             self._thread.start()
         except BaseException as error:

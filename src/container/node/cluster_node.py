@@ -24,6 +24,8 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.common import forks
 from container.common.directories import created_directory
 from container.common.error_texts import message_of
+from container.common.loggers import report
+from container.common.process_end import Stage, close_at_end
 from container.common.values import host_of_endpoint, is_path, shown, without_brackets
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
@@ -92,7 +94,8 @@ def _named(part: str) -> Iterator[None]:
 class ClusterNode:
     """A cluster of one member in this process; :meth:`launch` makes one.
 
-    It serves until a tool ends the cluster, a part of it fails, or :meth:`close`, which ``with`` calls.
+    It serves until a tool ends the cluster, a part of it fails, or :meth:`close`, which ``with`` calls. When a part has
+    ended, the node closes the others. One that is open when the interpreter ends is closed there.
 
     Attributes:
         directory: what it keeps: the archive's recordings, the recording log, mark files (Path).
@@ -116,6 +119,7 @@ class ClusterNode:
         self._ended: list[Part] = []
         self._on_end = on_end
         self._has_ended = threading.Event()
+        self._is_launching = True  # and closed by launch() when that fails
         self._is_closed = False
         self._close_guard = threading.RLock()  # a signal handler may close it while its thread does
         self._lock: DirectoryLock | None = None
@@ -191,6 +195,11 @@ class ClusterNode:
         except BaseException:
             node.close()
             raise
+        finally:
+            node._is_launching = False
+            close_at_end(node, Stage.NODE)
+        if node._ended:
+            node._close_by_itself()
         return node
 
     def _lock_directory(self) -> None:
@@ -289,8 +298,25 @@ class ClusterNode:
     def _part_ended(self, part: Part) -> None:
         self._ended.append(part)
         self._has_ended.set()
-        if self._on_end is not None:
-            self._on_end()
+        try:
+            if self._on_end is not None:
+                self._on_end()
+        finally:
+            if not (self._is_launching or self._is_closed):
+                self._close_by_itself()
+
+    def _close_by_itself(self) -> None:
+        """Close what is left when a part has ended, on another thread than the parts have."""
+        try:
+            threading.Thread(target=self._close_left, name="node-close", daemon=True).start()
+        except RuntimeError as error:  # the program's close() does it, or the end of the process
+            report("error", "the node has ended and is not closed: no thread for that: %s", message_of(error))
+
+    def _close_left(self) -> None:
+        try:
+            self.close()
+        except Exception as error:
+            report("error", "the node was not closed in order: %s", message_of(error))
 
     def _await_leader(self, timeout: float) -> None:
         end = time.monotonic() + timeout
@@ -380,7 +406,8 @@ class ClusterNode:
     def join(self, timeout: float | None = None) -> bool:
         """Wait until a part has ended; True when one has within ``timeout`` seconds (None: without a limit).
 
-        Call :meth:`close` then. Raises ForkedError in a forked child.
+        The node then closes the others, on a thread of its own; :meth:`close` waits for that. Raises ForkedError in a
+        forked child.
         """
         if self._parent_id:
             raise forks.refusal("wait for the end of the node", "a node", self._parent_id)
@@ -394,7 +421,7 @@ class ClusterNode:
         In a forked child nothing happens.
 
         A callback in progress is finished; one that still idles after 5 seconds is ended. Where Ctrl-C interrupts the
-        wait for it, driver and directory stay the node's until a further call.
+        wait for it, driver and directory stay the node's until the callback has ended.
         """
         if self._parent_id:
             return

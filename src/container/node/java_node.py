@@ -13,6 +13,7 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.loggers import report
+from container.common.process_end import Stage, close_at_end
 from container.common.values import host_of_endpoint, shown, suggestion
 from container.context import Context
 from container.errors import ClusterError, ConfigurationError
@@ -113,6 +114,8 @@ class JavaNode:
         except BaseException:
             node.close()
             raise
+        finally:
+            close_at_end(node, Stage.NODE)
         return node
 
     def _start_jvm(self, service_count: int, settings: Mapping[str, Mapping[str, Any]]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from container.common.log_events import log_closing, log_started
 from container.common.main_program import Ending
+from container.common.process_end import Stage, close_at_end
 from container.common.values import host_of_endpoint, shown, without_brackets
 from container.errors import ConfigurationError, ContainerError
 from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
@@ -89,6 +90,7 @@ class Exporter:
             ) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
+        close_at_end(self, Stage.POOL)
         self.port: int = self._server.server_port
         """The port on which it listens."""
         self.url = f"http://{host_of_endpoint(host)}:{self.port}/metrics"
