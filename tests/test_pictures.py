@@ -191,6 +191,45 @@ def test_numbers_and_times_are_short() -> None:
     assert span_text(BEGIN, BEGIN + DAY) == "2023-11-14 22:13:20.000 to 2023-11-15 22:13:20.000 UTC"
 
 
+def test_a_row_with_a_sentence_is_a_paragraph_on_a_narrow_page(tmp_path: Path) -> None:
+    page = Report("Tables")
+    sentence = "Members 0 and 1 differ from log position 1,024 on: look at this one."
+    page.table(("state", "log position", "what"), [("fail", 1024, sentence), ("pass", None, "short")])
+    page.table(("member", "position"), [("0", 7)])
+    text = page.write(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.count('<table class="long">') == 1
+    assert (
+        f'<td class="fail">fail</td><td class="number" data-name="log position">1,024</td><td class="long">{sentence}'
+        in text
+    )
+    assert '<tr><td>0</td><td class="number">7</td></tr>' in text, "a table of numbers scrolls"
+    narrow = text.partition("@media (max-width: 50rem) {")[2]
+    assert re.search(r"table\.long, \.long tbody, \.long tr \{ display: block \}", narrow)
+    assert re.search(r"\.long td\.long \{ display: block; min-width: 0;", narrow), "as wide as the page, and no wider"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium, which lays the page out, is not installed")
+def test_no_sentence_is_cut_on_a_narrow_page(tmp_path: Path) -> None:
+    page = Report("Tables")
+    page.table(("state", "member", "log position", "what"), [("fail", 0, 10**12, "A sentence that is long. " * 9)])
+    path = page.write(tmp_path / "page.html")
+    text = html.escape(path.read_text(encoding="utf-8"))
+    path.write_text(
+        f"""<iframe style="width: 400px; height: 900px; border: 0" srcdoc="{text}"></iframe><script>
+    addEventListener("load", () => {{
+        const cells = [...document.querySelector("iframe").contentDocument.querySelectorAll("td")]
+        const ends = cells.map(one => one.getBoundingClientRect().right)
+        document.body.setAttribute("data-probe", Math.max(...ends) <= 400)
+    }})
+    </script>""",
+        encoding="utf-8",
+    )
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--hide-scrollbars", "--window-size=1500,900", "--dump-dom", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert 'data-probe="true"' in done.stdout, done.stderr
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium, which lays the page out, is not installed")
 @pytest.mark.parametrize(("width", "shown"), [(400, "narrow"), (1400, "wide")])
 def test_a_page_is_no_wider_than_its_window(width: int, shown: str, tmp_path: Path) -> None:

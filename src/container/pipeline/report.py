@@ -27,7 +27,12 @@ figure { margin: .8rem 0 } figure.narrow { display: none; max-width: 30rem }
 summary { cursor: pointer; margin: .6rem 0 }
 .pass { color: var(--pass) } .warn { color: var(--warn) } .fail { color: var(--fail); font-weight: 600 }
 .note { color: var(--note) }
-@media (max-width: 50rem) { figure.wide { display: none } figure.narrow { display: block } body { margin-top: 1rem } }
+@media (max-width: 50rem) { figure.wide { display: none } figure.narrow { display: block } body { margin-top: 1rem }
+  table.long, .long tbody, .long tr { display: block } .long thead { display: none }
+  .long tr { border-bottom: 1px solid var(--rule); padding: .25rem 0 }
+  .long td { display: inline-block; border: 0; padding: 0 .8rem 0 0 } .long td:empty { display: none }
+  .long td[data-name]::before { content: attr(data-name) " "; color: var(--note) }
+  .long td.long { display: block; min-width: 0; padding: 0 } }
 """
     + PICTURE_STYLE
 )
@@ -87,11 +92,17 @@ class Report:
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table that scrolls within itself where the page is narrower."""
+    """A table that scrolls within itself where the page is narrower.
+
+    One with sentences does not: there each row is a paragraph, with the names of its columns, so that none is cut.
+    """
     numbers = [any(isinstance(row[index], int | float) for row in rows) for index in range(len(names))]
     head = "".join(map(_head, names, numbers))
-    body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+    is_long = any(_is_long(value) for row in rows for value in row)
+    shown = names if is_long else [""] * len(names)
+    body = "\n".join(f"<tr>{''.join(map(_cell, row, shown))}</tr>" for row in rows)
+    kind = ' class="long"' if is_long else ""
+    return f'<div class="table"><table{kind}><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
 
 def _head(name: str, is_number: bool) -> str:
@@ -100,17 +111,24 @@ def _head(name: str, is_number: bool) -> str:
     return f'<th scope="col"{kind}>{html.escape(name).replace("_", "_<wbr>")}</th>'
 
 
-def _cell(value: object) -> str:
+def _is_long(value: object) -> bool:
+    return not isinstance(value, int | float | datetime) and len(str(value)) > _SHORT
+
+
+def _cell(value: object, name: str) -> str:
+    """A cell; ``name`` of its column is shown in front of it where the row is a paragraph, unless it is a sentence."""
+    named = f' data-name="{html.escape(name)}"' if name else ""
     if value is None:
         return "<td></td>"
     if isinstance(value, bool):
-        return f"<td>{'yes' if value else 'no'}</td>"
+        return f"<td{named}>{'yes' if value else 'no'}</td>"
     if isinstance(value, int):
-        return f'<td class="number">{value:,}</td>'
+        return f'<td class="number"{named}>{value:,}</td>'
     if isinstance(value, float):
-        return f'<td class="number">{value:,.3f}</td>'
+        return f'<td class="number"{named}>{value:,.3f}</td>'
     if isinstance(value, datetime):
         value = value.isoformat(" ", "milliseconds" if value.microsecond else "seconds").removesuffix("+00:00")
     text = str(value)
-    kind = text if text in _STATES else "long" if len(text) > _SHORT else ""
-    return f'<td class="{kind}">{html.escape(text)}</td>' if kind else f"<td>{html.escape(text)}</td>"
+    if text in _STATES or len(text) > _SHORT:
+        return f'<td class="{text if text in _STATES else "long"}">{html.escape(text)}</td>'
+    return f"<td{named}>{html.escape(text)}</td>"
