@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
@@ -341,7 +341,7 @@ class BuildExtensions(build_ext):
             for worker in [each for each in wait(list(workers)) if isinstance(each, Connection)]:
                 task = tasks[workers.pop(worker)]
                 try:
-                    answer = worker.recv()
+                    answer = Answer(*worker.recv())
                 except EOFError:
                     answer = Answer(error=f"the process that made {task.module.name} has died")
                 sys.stderr.write(answer.text)
@@ -371,7 +371,8 @@ class BuildExtensions(build_ext):
                 number = connection.recv()
             except EOFError:
                 return
-            connection.send(self._make_one(tasks[number], build))
+            # Plain values: under pip this file is no module, from which its classes could be had on the other side.
+            connection.send(astuple(self._make_one(tasks[number], build)))
 
     def _make_one(self, task: Task, build: Build) -> Answer:
         answer = Answer(is_in_c=task.is_in_c)

@@ -1,5 +1,6 @@
 """The build and ./run: hints that fail it, what a wheel carries, pinned versions, what it says is missing."""
 
+import ast
 import importlib.metadata
 import importlib.util
 import os
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -158,6 +160,106 @@ def test_a_wheel_carries_declarations_and_stubs_but_neither_cython_nor_c(tmp_pat
     assert shipped == wanted | {Path(f"{name}.py") for name in TOP_LEVEL}
     assert Path("container/py.typed") in shipped
     assert {Path("container/codecs/cluster.pxd"), Path("container/codecs/cluster_codec.h")} <= shipped
+
+
+def checkout(directory: Path) -> Path:
+    """A checkout with one small module in Cython, which builds in seconds; the pages and tests matter to no build."""
+    made = directory / "checkout"
+    made.mkdir()
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, made)
+    for name in ("schema", "scripts"):
+        shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__"))
+    package = made / "src" / "container"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    shutil.copy(ROOT / "src" / "container" / "version.py", package)
+    (package / "small.pyx").write_text('"""A module without C functions."""\n')
+    for name in TOP_LEVEL:
+        (made / "src" / f"{name}.py").write_text("")
+    # The codecs are written into the package, and would be compiled with it: that takes half a minute.
+    (made / "scripts" / "generate_codecs.py").write_text(
+        "import pathlib\n"
+        "place = pathlib.Path('src', 'container', 'codecs')\n"
+        "place.mkdir(exist_ok=True)\n"
+        "(place / '__init__.py').write_text('')\n"
+    )
+    return made
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """All files below a directory, but for what Python itself keeps of what it has imported."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@pytest.mark.parametrize("hook", ["prepare_metadata_for_build_wheel", "build_wheel", "build_sdist"])
+def test_what_pip_builds_of_a_checkout_leaves_it_as_it_is(tmp_path: Path, hook: str) -> None:
+    backend, (place,) = PYPROJECT["build-system"]["build-backend"], PYPROJECT["build-system"]["backend-path"]
+    directory = checkout(tmp_path)
+    before = files_of(directory)
+    made = tmp_path / "made"
+    made.mkdir()
+    program = (
+        f"import sys; sys.path.insert(0, {place!r}); import {backend} as backend\n"
+        f"wanted = backend.get_requires_for_build_{'sdist' if hook == 'build_sdist' else 'wheel'}()\n"
+        f"print(wanted, backend.{hook}('../made'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=directory,
+        env=os.environ | {"CONTAINER_CFLAGS": "-O0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert files_of(directory) == before
+    wanted, name = done.stdout.splitlines()[-1].split()
+    assert wanted == "[]"
+    result = made / name
+    assert result.exists()
+    if hook == "build_wheel":
+        with zipfile.ZipFile(result) as wheel:
+            names = wheel.namelist()
+        assert any(re.fullmatch(r"container/small\..+\.so", name) for name in names), names
+
+
+def test_the_page_about_cython_installs_what_its_next_command_needs() -> None:
+    """The same that builds the package: a module that cimports from it is built with the Cython of that release."""
+    block = (ROOT / "docs" / "cython.md").read_text(encoding="utf-8").partition("```sh\n")[2].partition("```")[0]
+    install, command = block.splitlines()[:2]
+    assert re.findall(r'"([^"]+)"', install) == PYPROJECT["build-system"]["requires"]
+    assert install.startswith("pip install ")
+    assert command.startswith("cythonize ")
+
+
+def test_each_extra_has_a_line_on_a_page_that_installs_it() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    lines = re.findall(r"pip\s+install\s+[\"'][^\"'\[]+\[([\w,-]+)\]", "\n".join(page.read_text() for page in pages))
+    named = {name for line in lines for name in line.split(",")}
+    assert named == {*PYPROJECT["project"]["optional-dependencies"]} - {"test"}
+
+
+def test_a_python_that_is_too_old_is_named_before_anything_is_installed() -> None:
+    """Read as pip reads it: the sentence comes before what only the Python that is needed has."""
+    minimum = PYPROJECT["project"]["requires-python"].removeprefix(">=")
+    backend = ROOT / PYPROJECT["build-system"]["backend-path"][0] / f"{PYPROJECT['build-system']['build-backend']}.py"
+    program = (
+        "import sys; sys.version_info = (3, 11, 7, 'final', 0)\n"
+        "sys.modules['setuptools'] = None\n"
+        f"exec(compile(open({str(backend)!r}).read(), 'backend', 'exec'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"aeron-cluster-container needs Python {minimum} or newer, and {sys.executable} is 3.11.7: make the virtual "
+        "environment with a newer one\n"
+    )
+    ast.parse(backend.read_text(encoding="utf-8"), feature_version=(3, 8))
 
 
 def test_an_extension_is_built_for_each_cython_module(monkeypatch: pytest.MonkeyPatch) -> None:
