@@ -346,6 +346,23 @@ def test_numbers_beyond_64_bits_are_refused(value: int) -> None:
         inside(member, lambda: member.service.cluster.schedule_timer(value, 1))
 
 
+@pytest.mark.parametrize("value", ["7", None, b"bytes", 2**63, -(2**63) - 1])
+def test_a_number_that_is_none_is_named(value: Any) -> None:
+    member = ScriptedMember().lead()
+    cluster: Any = member.service.cluster
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("correlation_id", lambda: cluster.schedule_timer(value, 1)),
+        ("deadline", lambda: cluster.schedule_timer(1, value)),
+        ("correlation_id", lambda: cluster.cancel_timer(value)),
+        ("cluster_session_id", lambda: cluster.get_client_session(value)),
+        ("cluster_session_id", lambda: cluster.close_client_session(value)),
+    ]
+    for name, call in calls:
+        with pytest.raises((TypeError, OverflowError)) as refused:
+            inside(member, call)
+        assert str(refused.value).startswith(f"{name}={value!r}: must be a whole number of 64 bits")
+
+
 def test_s39_a_message_to_the_cluster_may_have_16352_bytes() -> None:
     member = ScriptedMember().lead()
     cluster = member.service.cluster

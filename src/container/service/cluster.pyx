@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from container.api import Role, TimeUnit
 from container.common.sealed cimport hide
+from container.common.values import shown
 from container.errors import ClusterError
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.transport.message_buffer cimport BufferClaim
@@ -15,6 +16,14 @@ cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
 cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
 cdef str _LOST_MESSAGE = ("a message to the cluster is lost on this member and the members may diverge; use "
                           "Cluster.send, or idle and offer again")
+
+
+cdef int64_t _number(str name, object value) except? -1:
+    """An argument of a callback's call; what is none names it: an exception ends the member that it is raised on."""
+    try:
+        return value
+    except (TypeError, OverflowError) as error:
+        raise type(error)(f"{name}={shown(value)}: must be a whole number of 64 bits") from None
 
 
 cdef class FailedSend:
@@ -138,26 +147,26 @@ cdef class Cluster:
         """The open sessions in upstream's order: ascending ids, but one below all others last (a fresh list)."""
         return self.list_sessions()
 
-    def get_client_session(self, int64_t cluster_session_id):
+    def get_client_session(self, cluster_session_id):
         """The open session with this id, or None."""
-        return self.find_session(cluster_session_id)
+        return self.find_session(_number("cluster_session_id", cluster_session_id))
 
     def for_each_client_session(self, action):
         """Call ``action(session)`` for each open session in the order of :attr:`client_sessions`."""
         for session in self.list_sessions():
             action(session)
 
-    def close_client_session(self, int64_t cluster_session_id):
+    def close_client_session(self, cluster_session_id):
         """Ask for the close of a session; see :meth:`container.api.Cluster.close_client_session`."""
-        return bool(self.close_session_by_id(cluster_session_id))
+        return bool(self.close_session_by_id(_number("cluster_session_id", cluster_session_id)))
 
-    def schedule_timer(self, int64_t correlation_id, int64_t deadline):
+    def schedule_timer(self, correlation_id, deadline):
         """Schedule a timer; see :meth:`container.api.Cluster.schedule_timer`."""
-        return bool(self.send_schedule_timer(correlation_id, deadline))
+        return bool(self.send_schedule_timer(_number("correlation_id", correlation_id), _number("deadline", deadline)))
 
-    def cancel_timer(self, int64_t correlation_id):
+    def cancel_timer(self, correlation_id):
         """Cancel a timer; see :meth:`container.api.Cluster.cancel_timer`."""
-        return bool(self.send_cancel_timer(correlation_id))
+        return bool(self.send_cancel_timer(_number("correlation_id", correlation_id)))
 
     def offer(self, *buffers):
         """Try once to send a message to the cluster; see :meth:`container.api.Cluster.offer`."""
