@@ -14,7 +14,7 @@ NAMED = re.compile(r"python -m pydoc ([\w.]+)")
 
 
 def text_of(name: str) -> str:
-    return pydoc.render_doc(name, renderer=pydoc.plaintext)
+    return pydoc.render_doc(name, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
 
 
 def test_the_first_that_a_newcomer_is_sent_to_begins_with_the_callbacks() -> None:

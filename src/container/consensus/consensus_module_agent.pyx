@@ -785,11 +785,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def _egress_channel(self, str requested, int32_t stream_id, int64_t correlation_id):
         """Where somebody is answered; None, and a report, where that cannot be, as there is nowhere to say so."""
+        channel = None
         try:
-            return self._egress_channels.channel(requested, stream_id)
+            channel = self._egress_channels.channel(requested, stream_id)
         except ConfigurationError as error:
             self._on_error(ClusterEvent(f"request not answered: correlationId={correlation_id}: {error}"))
-            return None
+        return channel
 
     cdef int on_session_close(self, int64_t leadership_term_id, int64_t cluster_session_id) except -1:
         if leadership_term_id == self._leadership_term_id and self._role == LEADER:

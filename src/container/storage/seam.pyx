@@ -145,7 +145,7 @@ cdef class StorageFile:
         raise _abstract(self, "is_replaced")
 
     cpdef bint is_in_place(self) except -1:
-        """Does the path by which it was opened lead to it yet? Not once it, or a directory on the way, has gone.
+        """Whether the path by which it was opened leads to it; not once it, or a directory on the way, has gone.
 
         Raises OSError when that cannot be known.
         """
