@@ -12,6 +12,7 @@ from container.api import ClusteredService
 from container.common import forks
 from container.common.loggers import report
 from container.common.process_end import Stage, close_at_end
+from container.common.threads import check_threads
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.service.agent_runner import AgentRunner
@@ -48,6 +49,8 @@ class ClusteredServiceContainer:
         self._parent_id = 0
         forks.own(self)
         try:
+            if not context.use_agent_invoker:
+                check_threads("a container")
             context.is_starting = True
             context.conclude()
             self._runner_idle_strategy = context.new_idle_strategy()

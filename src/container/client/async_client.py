@@ -37,6 +37,7 @@ from container.client.requests import (
     check_requests,
 )
 from container.common import forks
+from container.common.threads import check_threads
 from container.errors import (
     ClosedError,
     ClusterError,
@@ -609,6 +610,7 @@ def aconnect(
 
     Raise as :meth:`AeronCluster.connect`, and close what was opened when the connect is cancelled.
     """
+    check_threads("aconnect()")
     check_context(context)
     check_count("max_waiting", max_waiting)
     check_count("max_waiting_bytes", max_waiting_bytes)

@@ -40,6 +40,7 @@ from container.client.requests import Correlate, Request, RequestCounts, Request
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 from container.common import forks
 from container.common.process_end import Stage, close_at_end
+from container.common.threads import check_threads
 from container.errors import (
     ClosedError,
     ClusterError,
@@ -613,6 +614,7 @@ class AsyncSessionPool:
 
         Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the connect.
         """
+        check_threads("AsyncSessionPool")
         check_context(context)
         check_pool_arguments(max_connecting, policy, callbacks)
         check_count("max_waiting", max_waiting)

@@ -53,6 +53,7 @@ from container.client.requests import (
 )
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.common import forks
+from container.common.threads import check_threads
 from container.errors import (
     ClosedError,
     ContainerError,
@@ -577,6 +578,7 @@ def areconnecting(
 
     Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the first attempts.
     """
+    check_threads("areconnecting()")
     check_count("max_waiting", max_waiting)
     check_count("max_waiting_bytes", max_waiting_bytes)
     check_connection_arguments(context, policy, callbacks, resolve, resend=resend)

@@ -17,6 +17,7 @@ from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import report
 from container.common.main_program import Ending, report_crashes
 from container.common.process_end import Stage, close_at_end
+from container.common.threads import check_threads
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 
 _CLOSE_REPORT_INTERVAL_S = 5.0
@@ -49,6 +50,8 @@ class AgentOwner:
         self._parent_id = 0
         forks.own(self)
         try:
+            if not context.is_invoker:
+                check_threads(_with_article(self.kind))
             context.is_starting = True
             context.conclude()
             context.agent.start()

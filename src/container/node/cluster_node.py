@@ -26,6 +26,7 @@ from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.loggers import report
 from container.common.process_end import Stage, close_at_end
+from container.common.threads import check_threads
 from container.common.values import host_of_endpoint, is_path, shown, without_brackets
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
@@ -170,6 +171,7 @@ class ClusterNode:
             TimedOutError: it does not lead in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.
         """
+        check_threads("launch_node()")
         if not services:
             raise ConfigurationError("services: give at least one service")
         if threading_mode not in (SHARED, DEDICATED):

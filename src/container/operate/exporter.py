@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from container.common.log_events import log_closing, log_started
 from container.common.main_program import Ending
 from container.common.process_end import Stage, close_at_end
+from container.common.threads import check_threads
 from container.common.values import host_of_endpoint, shown, without_brackets
 from container.errors import ConfigurationError, ContainerError
 from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
@@ -72,6 +73,7 @@ class Exporter:
     """
 
     def __init__(self, paths: Sequence[Path], host: str = HOST, port: int = PORT) -> None:
+        check_threads("an exporter")
         try:
             from prometheus_client import CollectorRegistry, make_wsgi_app
         except ImportError as error:
