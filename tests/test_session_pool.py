@@ -424,6 +424,39 @@ def test_closing_the_pool_ends_all_sessions(world: World, pool: SessionPool, mem
         pool.poll()
 
 
+def test_closing_the_pool_waits_while_the_stream_is_full(world: World, pool: SessionPool, member: Gateway) -> None:
+    pool.open_all(5)
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 50)
+    pool.close()
+    world.driver.conduct()
+    assert member.sessions_of("SessionCloseRequest") == [101, 102, 103, 104, 105, 100]
+
+
+def test_closing_the_pool_gives_up_after_the_message_timeout(world: World, pool: SessionPool, member: Gateway) -> None:
+    pool.open_all(2)
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 100_000)
+    begin_ns = world.clock.now_ns
+    pool.close()
+    assert world.clock.now_ns - begin_ns >= 5 * S
+    assert pool.is_closed
+    assert world.client.open_resources == []
+
+
+def test_sessions_that_close_while_the_stream_is_full_are_ended_by_later_polls(
+    world: World, pool: SessionPool, member: Gateway
+) -> None:
+    sessions = pool.open_all(10_000)
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 9)
+    for session in sessions:
+        session.close()
+    world.driver.conduct()
+    assert member.sessions_of("SessionCloseRequest") == []
+    for _ in range(10_000 // 64 + 10):  # so many requests are sent in each
+        pool.poll()
+        world.driver.conduct()
+    assert member.sessions_of("SessionCloseRequest") == list(range(101, 10_101))
+
+
 def test_a_callback_can_offer_but_not_poll_or_close(world: World, pool: SessionPool, member: Gateway) -> None:
     (session,) = pool.open_all(1)
     errors: list[ContainerError] = []

@@ -46,7 +46,7 @@ from container.version import client_info
 
 cdef enum:
     FRAGMENT_LIMIT = 64
-    MAX_SENDS_OF_A_POLL = 64                    # keep alives and connect requests, so that a poll is short
+    MAX_SENDS_OF_A_POLL = 64                    # of each kind of request, so that a poll is short
     HEADER_LENGTH = codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET
 
     SESSION_CONNECTING = 0                      # PooledSessionState
@@ -198,6 +198,7 @@ cdef class SessionPool(FragmentHandler):
     cdef dict _by_correlation_id                # those that wait for an answer
     cdef dict _asked_before                     # the same, for requests to an earlier leader
     cdef object _to_send                        # deque of those whose request is not sent yet
+    cdef object _to_close                       # deque of the ids of closed sessions whose request is not sent yet
     cdef list _deadlines                        # heap of (deadline, sequence number, PooledSession) of attempts
     cdef list _keep_alives                      # heap of (when due, sequence number, PooledSession)
     cdef int64_t _sequence
@@ -250,6 +251,7 @@ cdef class SessionPool(FragmentHandler):
         pool._by_correlation_id = {}
         pool._asked_before = {}
         pool._to_send = deque()
+        pool._to_close = deque()
         pool._deadlines = []
         pool._keep_alives = []
         pool._message = MessageCopy()
@@ -781,6 +783,7 @@ cdef class SessionPool(FragmentHandler):
                 self._send_requests_again()
         if not self._is_closed:
             work_count += self._lose_silent() + self._send_requests() + self._send_keep_alives()
+            work_count += self._send_close_requests(MAX_SENDS_OF_A_POLL)
         self._report()
         return work_count
 
@@ -943,12 +946,36 @@ cdef class SessionPool(FragmentHandler):
         return self._end_session(session, CLOSED_BY_US)
 
     cdef int _send_close_request(self, int64_t cluster_session_id) except -1:
-        cdef uint8_t request[codec.SESSION_CLOSE_REQUEST_ENCODED_LENGTH]
-        codec.session_close_request_encode(
-            request, sizeof(request), self.cluster.leadership_term_id, cluster_session_id)
-        if not self.cluster.is_closed:
-            self.cluster._send_request(request, sizeof(request))
+        # Now if possible, else behind those that wait for a later poll.
+        self._to_close.append(cluster_session_id)
+        if len(self._to_close) == 1:
+            self._send_close_requests(1)
         return 0
+
+    cdef int _send_close_requests(self, Py_ssize_t limit) except -1:
+        # How many were sent: until one is not taken.
+        cdef uint8_t request[codec.SESSION_CLOSE_REQUEST_ENCODED_LENGTH]
+        cdef Py_ssize_t sent = 0
+        while self._to_close and sent < limit and not self.cluster.is_closed:
+            cluster_session_id = self._to_close.popleft()
+            codec.session_close_request_encode(
+                request, sizeof(request), self.cluster.leadership_term_id, cluster_session_id)
+            if not self.cluster._send_request(request, sizeof(request)):
+                self._to_close.appendleft(cluster_session_id)
+                break
+            sent += 1
+        return <int> sent
+
+    cdef int _await_close_requests(self) except -1:
+        # For as long as there is a leader that may take them, and for the message timeout at most.
+        cdef int64_t deadline_ns = self._now_ns() + <int64_t> self._context.message_timeout_ns
+        while True:
+            self._send_close_requests(MAX_SENDS_OF_A_POLL)
+            if (not self._to_close or self.cluster.is_closed or self.cluster._publication is None
+                    or not self.cluster._publication.is_connected() or self._now_ns() >= deadline_ns):
+                return 0
+            PyErr_CheckSignals()
+            self.cluster._invoke()
 
     cdef int _close_all(self, object error) except -1:
         # error: why (an exception), which each session has from now on if it did not close by itself.
@@ -983,13 +1010,13 @@ cdef class SessionPool(FragmentHandler):
     def close(self):
         """End all sessions, which reaches the cluster if there is a leader, and close what the connect opened.
 
-        Nothing happens the second time. Raise ClusterError from a listener's callback, and on another thread.
+        While the leader's stream is full, wait for it, for the message timeout at most. Nothing happens the second
+        time. Raise ClusterError from a listener's callback, and on another thread.
         """
         self._close_because(ClosedError(CLOSED_BY_US))
 
     def _close_because(self, error):
         """As :meth:`close`, for another reason (an exception)."""
-        cdef PooledSession session
         if self.cluster._parent_id != 0:
             return                                      # a forked child's
         self.cluster._check_thread()
@@ -998,8 +1025,8 @@ cdef class SessionPool(FragmentHandler):
         if self.cluster._is_polling:
             raise ClusterError("close() of a pool must not be called from a listener's callback")
         try:
-            for session in list(self._sessions.values()):
-                self._send_close_request(session.cluster_session_id)
+            self._to_close.extend([session.cluster_session_id for session in self._sessions.values()])
+            self._await_close_requests()
         except ClusterError:
             pass                                        # unsent: the cluster times the sessions out
         finally:
