@@ -1364,6 +1364,55 @@ def test_cm51_what_it_cannot_do_without_ends_it_and_its_services(world: Consensu
         assert "No space left on device" in str(world.failure), "the last line names the cause"
 
 
+@pytest.mark.parametrize("kind", ["write", "open"])
+def test_a_disk_that_fails_under_the_log_ends_it_and_begins_no_election(world: ConsensusWorld, kind: str) -> None:
+    client = world.client_of()
+    world.disk.fail(kind, errno.EIO)
+    elections = world.counter_value(238)
+    payload = bytes(1000)
+    for _ in range(2 * 128):  # into the next segment
+        client.message(payload)
+        world.work(3)
+        if world.failure is not None:
+            break
+    assert not termination(world).is_expected
+    assert "recording 0 cannot go on at " in str(world.failure)
+    assert "Input/output error" in str(world.failure)
+    assert world.counter_value(238) == elections
+
+
+def test_a_log_that_is_lost_again_and_again_pauses_the_member_and_not_the_election(world: ConsensusWorld) -> None:
+    pauses = []
+    for _ in range(5):
+        world.stop_log_recording()
+        world.until(lambda: not world.is_leading)
+        begin_ms = now_ms(world)
+        world.until(lambda: world.is_leading)
+        pauses.append(now_ms(world) - begin_ms)
+    assert pauses[0] < 100
+    assert [each // 100 for each in pauses[1:]] == [1, 2, 4, 8]
+    world.wait(10_000, 100)  # the heartbeat timeout, in which all is well
+    world.stop_log_recording()
+    world.until(lambda: not world.is_leading)
+    begin_ms = now_ms(world)
+    world.until(lambda: world.is_leading)
+    assert now_ms(world) - begin_ms < 100
+
+
+def test_a_member_that_cannot_lead_ends_after_the_driver_s_timeout_with_the_cause() -> None:
+    world = ConsensusWorld(driver_timeout_ms=3_000).lead()
+    operator = world.connect()
+    for _ in range(100):
+        world.driver.fail_next_add("exclusive_publication", text="insufficient usable storage")
+    begin_ms = now_ms(world)
+    assert operator.ok("StopRecordingByIdentityRequest", recording_id=world.log_recording_id) == 1
+    assert not termination(world).is_expected
+    assert "it has not led for 3 s: " in str(world.failure)
+    assert "insufficient usable storage" in str(world.failure)
+    assert 3_000 <= now_ms(world) - begin_ms <= 9_000
+    assert len(world.errors) < 15, "it pauses longer each time"
+
+
 def test_a_directory_that_is_gone_ends_it_within_a_second(world: ConsensusWorld) -> None:
     world.cluster_disk.process().unlink(world.context.recording_log.path)
     begin_ms = now_ms(world)

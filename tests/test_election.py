@@ -1191,7 +1191,8 @@ def test_equal_errors_pause_longer_each_time_and_others_do_not() -> None:
     fail("the archive is gone")
     fail("no space for 8 segments")
     fail("no space for 9 segments")
-    assert pauses == [10, 100, 200, 400, 800, 10, 10, 100]
+    # Two that take turns pause as well.
+    assert pauses == [10, 100, 200, 400, 800, 10, 1600, 3200]
     assert scene.host.reasons[-2] == "no space for 9 segments"
     assert len(scene.host.errors) == 8
     # The clean-up does not wait for the pause.

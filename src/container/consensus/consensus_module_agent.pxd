@@ -108,11 +108,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     # the log's recording
     cdef int64_t _log_recording_id              # NULL_VALUE: there is none yet
     cdef int64_t _log_subscription_id           # NULL_VALUE: it is not recorded
+    cdef int64_t _log_request_id                # of its recording: an error of the archive with it is a failed write
     cdef int32_t _append_counter_id             # NULL_COUNTER_ID: it is not recorded
     cdef int64_t _notified_commit_position
 
     cdef int64_t _heartbeat_interval_ns
     cdef int64_t _heartbeat_timeout_ns
+    cdef object _failures                       # container.consensus.election.Failures, of all elections
+    cdef int64_t _failure_limit_ns              # how long a member without others may fail to lead
+    cdef int64_t _leads_since_ns
     cdef object _end_of_term                    # the method, which is made once
 
     # times, in nanoseconds of the monotonic clock
@@ -140,6 +144,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _slow_tick(self, int64_t now_ns) except -1
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1
     cdef int _poll_archive(self) except -1
+    cdef int _check_archive(self, object error) except -1
+    cdef int _check_failures(self, int64_t now_ns, str reason) except -1
     cdef int _consensus_work(self, int64_t now_ns) except -1
     cdef int _check_control_toggle(self, int64_t now_ns) except -1
     cdef int _check_node_control_toggle(self) except -1

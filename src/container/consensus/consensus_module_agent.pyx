@@ -38,7 +38,7 @@ from container.consensus.cluster_session cimport ClusterSession
 from container.consensus.consensus_adapter cimport ConsensusAdapter
 from container.consensus.consensus_counters cimport recovery_state_key, recovery_state_label
 from container.consensus.consensus_module_adapter cimport ConsensusModuleAdapter
-from container.consensus.election import Election, ElectionState
+from container.consensus.election import Election, ElectionState, Failures
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.log_adapter cimport LogAdapter
@@ -289,11 +289,14 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._deadline = Deadline(self._clock, settings.leader_heartbeat_timeout_ns)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
+        self._failures = Failures(settings.leader_heartbeat_timeout_ns)
+        self._failure_limit_ns = settings.driver_timeout_ms * <int64_t> NS_PER_MS
         self._end_of_term = self.end_of_term
         self._expired_timers = {}
         self._uncommitted_timers = PositionQueue()
         self._uncommitted_states = deque()
         self._leadership_term_id = self._log_recording_id = self._log_subscription_id = NULL_VALUE
+        self._log_request_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
         self._termination_position = self._join_position = NULL_POSITION
         self._ingress_endpoints = self.members.ingress_endpoints()
@@ -397,7 +400,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             work_count = election.do_work(now_ns)
         except Exception as error:
             election.handle_error(now_ns, error)
+            self._check_failures(now_ns, message_of(error))
         return work_count
+
+    cdef int _check_failures(self, int64_t now_ns, str reason) except -1:
+        """End a member without others that has failed to lead for too long: whoever supervises it starts it again."""
+        cdef object since_ns = self._failures.since_ns
+        if since_ns is not None and self.members.count() == 1 and now_ns - <int64_t> since_ns >= self._failure_limit_ns:
+            self._terminate(False, f"it has not led for {self._failure_limit_ns / 1e9:g} s: {reason}")
+        return 0
 
     cdef int _slow_tick(self, int64_t now_ns) except -1:
         cdef int work_count = self._invoke_client()
@@ -415,14 +426,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._listener.lost_service_id = NULL_VALUE
             self._on_error(ClusterEvent(f"Aeron client in service closed unexpectedly: serviceId={lost_service_id}"))
             self._terminate(False, f"service {lost_service_id} is gone")
-        if self._listener.is_append_position_lost:
-            self._append_counter_id = NULL_COUNTER_ID
-            if self._election is None and self._can_enter_election():
-                self._enter_election(False, "log recording stopped: eos=False")
         if self._start is None:
             if self._validation is not None and self._election is None:
                 work_count += self._poll_validation()
             work_count += self._poll_archive()
+        if self._listener.is_append_position_lost:  # the archive has said before why, if it could not write
+            self._append_counter_id = NULL_COUNTER_ID
+            if self._election is None and self._can_enter_election():
+                self._enter_election(False, "log recording stopped: eos=False")
+        if self._start is None:
             work_count += self.sessions.tell_the_refused(self._leadership_term_id, self._leader.id)
             if self._election is None:
                 if self._role == LEADER:
@@ -445,6 +457,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
         cdef int work_count = self._check_control_toggle(now_ns)
         cdef Image image
+        if self._failures.since_ns is not None and now_ns - self._leads_since_ns >= self._heartbeat_timeout_ns:
+            self._failures.forget()
         self._ingress.poll_adds()
         if self._state == STATE_ACTIVE:
             for image in self._ingress.take_lost_images():
@@ -483,12 +497,26 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     def _on_archive_error(self, error):
+        cdef int64_t now_ns
         self._on_error(error)
-        if error.code == ArchiveError.STORAGE_SPACE or not self._archive.is_alive():
+        if error.code == ArchiveError.STORAGE_SPACE:
             self._terminate(False, message_of(error))
+        self._check_archive(error)
         if self._election is not None and error.code != error_codes.UNKNOWN_REPLAY:
-            self._election.handle_error(
-                self._clock.nano_time(), error if self._log_replay is None else self._log_replay.failure(error))
+            now_ns = self._clock.nano_time()
+            self._election.handle_error(now_ns, error if self._log_replay is None else self._log_replay.failure(error))
+            self._check_failures(now_ns, message_of(error))
+
+    cdef int _check_archive(self, object error) except -1:
+        """End the member whose archive is gone, or cannot write the log any more, whatever else it was asked for."""
+        if isinstance(error, ArchiveError) and (not self._archive.is_alive() or (
+                self._log_request_id != NULL_VALUE and error.correlation_id == self._log_request_id)):
+            self._terminate(False, message_of(error))
+        return 0
+
+    def _on_failed_validation(self, error):
+        self._on_error(error)
+        self._check_archive(error)
 
     cdef int _consensus_work(self, int64_t now_ns) except -1:
         cdef PendingServiceMessageTracker tracker
@@ -1132,7 +1160,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._log_adapter.leave()
         self.log_publisher.close()
         self._counters.control_toggle.set(TOGGLE_INACTIVE)
-        self._log_subscription_id = NULL_VALUE
+        self._log_subscription_id = self._log_request_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
         self._listener.append_registration_id = NULL_VALUE
         self._listener.is_append_position_lost = False
@@ -1271,6 +1299,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 self._terminate(False, message_of(error))
             raise
         self._log_subscription_id, self._log_recording_id = active.subscription_id, active.recording_id
+        self._log_request_id = active.request_id
         self._append_counter_id = active.counter_id
         self._listener.append_registration_id = active.registration_id
         yield from self._join_services(
@@ -1308,6 +1337,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def election_complete(self, int64_t now_ns):
         """There is a leader: work begins."""
         election = self._election
+        self._leads_since_ns = now_ns
         self._set_leadership_term(election.leadership_term_id)
         if self._role == LEADER:
             self._time_of_last_log_update_ns = now_ns - self._heartbeat_interval_ns
@@ -1328,12 +1358,14 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._election = None
 
     def _begin_election(self, bint is_node_startup, int32_t graceful_closed_leader_id, int64_t leadership_term_id,
-                        int64_t term_base_log_position, int64_t log_position, int64_t append_position):
+                        int64_t term_base_log_position, int64_t log_position, int64_t append_position,
+                        int64_t pause_ns=0):
         self._counters.election_count.increment()
         self._election = Election(
             self, self._settings, self.members, is_node_startup=is_node_startup,
             graceful_closed_leader_id=graceful_closed_leader_id, leadership_term_id=leadership_term_id,
-            term_base_log_position=term_base_log_position, log_position=log_position, append_position=append_position)
+            term_base_log_position=term_base_log_position, log_position=log_position, append_position=append_position,
+            failures=self._failures, pause_ns=pause_ns)
 
     cdef bint _can_enter_election(self) noexcept:
         """Whether the log may end here: not while services take a snapshot that is committed, or terminate."""
@@ -1346,10 +1378,14 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self.set_role(FOLLOWER)
         entry = self._recording_log.find_term_entry(self._leadership_term_id)
         base = self._recovery_plan.last_term_base_log_position if entry is None else entry.term_base_log_position
-        self._on_error(ClusterEvent(reason))
+        event = ClusterEvent(reason)
+        now_ns = self._clock.nano_time()
+        pause_ns = self._failures.add(now_ns, event)
+        self._on_error(event)
+        self._check_failures(now_ns, reason)
         self._begin_election(
             False, self._leader.id if is_log_end_of_stream else NULL_VALUE, self._leadership_term_id, base,
-            self._counters.commit_position.get(), append_position)
+            self._counters.commit_position.get(), append_position, pause_ns)
 
     cdef int _set_leadership_term(self, int64_t leadership_term_id) except -1:
         self._leadership_term_id = leadership_term_id
@@ -1444,7 +1480,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 1
 
     cdef int _poll_validation(self) except -1:
-        cdef bint is_done = _is_done(self._validation, self._on_error)
+        cdef bint is_done = _is_done(self._validation, self._on_failed_validation)
         if is_done:
             self._validation = None
         return is_done
@@ -1504,8 +1540,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._on_error(ClusterError(
             f"no snapshot is taken, and the cluster goes on: {message_of(error)}; repair the cause, such as too little "
             "space on the archive's disk, then ask again; `abort` ends a node without a snapshot"))
-        if not self._archive.is_alive():
-            self._terminate(False, message_of(error))
+        self._check_archive(error)
         self._counters.control_toggle.set(TOGGLE_NEUTRAL)
 
     def _fail_snapshot(self, str text):
@@ -1560,9 +1595,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._on_error(error)
         self._on_error(ClusterEvent(f"failed to take snapshot: {message_of(error)}"))
         self._fail_snapshot(message_of(error))
-        # Too little space for a snapshot is no end: the log goes on while there is some for it.
-        if isinstance(error, ArchiveError) and not self._archive.is_alive():
-            self._terminate(False, message_of(error))
+        self._check_archive(error)          # too little space for a snapshot is no end while there is some for the log
 
     cdef int _end_snapshot(self) except -1:
         self.sessions.refresh_activity()

@@ -12,8 +12,8 @@ Better than upstream's:
   turn can each commit what the other takes back (figure 8 of the paper on Raft).
 * A member follows no leader of a term older than one that it has voted in: that vote may have made another leader.
 * A leader that hears of a newer term stands back in every state, and one that gets no log publication or no followers.
-* An election that fails again and again for the same reason pauses, longer each time, and does not fill logs and
-  disturb the others at full speed.
+* A member whose elections fail again and again for the same reason pauses, longer each time, also where they come to
+  an end in between, and does not fill logs and disturb the others at full speed.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ APPEND_POSITION_FLAG_NONE = 0
 APPEND_POSITION_FLAG_CATCHUP = 1
 
 _FIRST_PAUSE_NS = 100 * 1_000_000
+_MOST_KINDS = 16
 _LONG_AGO_NS = 24 * 3600 * 1_000_000_000
 _VOTE_NO = 0
 _VOTE_YES = 1
@@ -93,6 +94,37 @@ class NewLeadershipTerm:
     leader_member_id: int
     log_session_id: int
     is_startup: bool
+
+
+class Failures:
+    """What elections of a member have failed for since it last was well: those of a kind pause longer each time.
+
+    Args:
+        longest_ns: of the longest pause.
+    """
+
+    def __init__(self, longest_ns: int) -> None:
+        self._longest_ns = longest_ns
+        self._pauses: dict[str, int] = {}  # ns, by kind: the text without its numbers
+        #: When the first one was, on the monotonic clock; None where there was none.
+        self.since_ns: int | None = None
+
+    def add(self, now_ns: int, error: BaseException) -> int:
+        """Note one; how long the member is to pause now (ns), 0 for the first of a kind."""
+        if self.since_ns is None:
+            self.since_ns = now_ns
+        kind = f"{type(error).__name__}: {re.sub(r'[0-9]+', '#', str(error))}"
+        last_ns = self._pauses.pop(kind, None)
+        pause_ns = 0 if last_ns is None else min(max(2 * last_ns, _FIRST_PAUSE_NS), self._longest_ns)
+        self._pauses[kind] = pause_ns
+        if len(self._pauses) > _MOST_KINDS:
+            del self._pauses[next(iter(self._pauses))]
+        return pause_ns
+
+    def forget(self) -> None:
+        """The member is well: the next failure is the first."""
+        self._pauses.clear()
+        self.since_ns = None
 
 
 class LogReplay(Protocol):
@@ -359,6 +391,8 @@ class Election:
         term_base_log_position: where that term begins.
         log_position: what is committed and applied.
         append_position: what is recorded.
+        failures: those of the member, which its elections share; None: this one has its own.
+        pause_ns: how long it pauses before its first step, the preparation apart.
     """
 
     def __init__(
@@ -373,9 +407,12 @@ class Election:
         term_base_log_position: int,
         log_position: int,
         append_position: int,
+        failures: Failures | None = None,
+        pause_ns: int = 0,
     ) -> None:
         self._host = host
         self._settings = settings
+        self._failures = Failures(settings.leader_heartbeat_timeout_ns) if failures is None else failures
         self._members = members
         self._this_member = members.this_member
         self._is_node_startup = is_node_startup
@@ -414,10 +451,8 @@ class Election:
         self._is_join_begun = False
         self._last_published_append_position = NULL_POSITION
         self._last_published_commit_position = 0
-        self._last_error = ""
-        self._pause_ns = 0
         now_ns = host.now_ns()
-        self._pause_until_ns = now_ns
+        self._pause_until_ns = now_ns + pause_ns
         self._nomination_deadline_ns = now_ns
         # Until when something must have come: a leader's message, followers, the end of what was begun.
         self._deadline_ns = now_ns
@@ -450,14 +485,7 @@ class Election:
 
     def handle_error(self, now_ns: int, error: BaseException) -> None:
         """Begin again after an error in a step or a handler; after equal ones, only after a pause that grows."""
-        kind = f"{type(error).__name__}: {re.sub(r'[0-9]+', '#', str(error))}"
-        if kind == self._last_error:
-            longest_ns = self._settings.leader_heartbeat_timeout_ns
-            self._pause_ns = min(max(2 * self._pause_ns, _FIRST_PAUSE_NS), longest_ns)
-        else:
-            self._pause_ns = 0
-        self._last_error = kind
-        self._pause_until_ns = now_ns + self._pause_ns
+        self._pause_until_ns = now_ns + self._failures.add(now_ns, error)
         self._host.report(error)
         self.log_position = self._host.commit_position()
         self._preparation = _Preparation.TO_BEGIN

@@ -15,6 +15,7 @@ cdef class Deadline:
 
 
 cdef class ActiveRecording:                 # a recording in progress, and the counter that shows how far it is
+    cdef readonly int64_t request_id        # what the archive says of it later has this correlation id
     cdef readonly int64_t subscription_id
     cdef readonly int64_t recording_id
     cdef readonly int32_t counter_id

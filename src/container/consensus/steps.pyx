@@ -88,6 +88,7 @@ def start_recording(
         archive.start_recording(channel, stream_id, is_local, True)
     else:
         archive.extend_recording(extended_recording_id, channel, stream_id, is_local, True)
+    active.request_id = archive.request_id
     yield from answer(archive)
     active.subscription_id = archive.relevant_id
     deadline.begin(f"the counter of the recording of session {session_id} on {channel}")

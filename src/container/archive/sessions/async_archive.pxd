@@ -27,6 +27,7 @@ cdef class SignalListener:
 cdef class AsyncArchive(FragmentHandler):
     cdef readonly int64_t control_session_id    # NULL_VALUE until the archive gave one
     cdef readonly int64_t archive_id            # NULL_VALUE of an archive before 1.11
+    cdef readonly int64_t request_id            # correlation id of the last request; errors that come later have it too
     cdef readonly int64_t relevant_id           # of the last answer
     cdef readonly object descriptor             # of the last answer: RecordingDescriptor; None: there is none
     cdef readonly str control_channel

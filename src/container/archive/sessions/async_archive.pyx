@@ -114,7 +114,7 @@ cdef class AsyncArchive(FragmentHandler):
             control_uri.remove(channel_uri.SESSION_ID)
         self.control_channel = str(control_uri)
         self.control_stream_id = control_stream_id
-        self.control_session_id = self.archive_id = self.relevant_id = NULL_VALUE
+        self.control_session_id = self.archive_id = self.request_id = self.relevant_id = NULL_VALUE
         self._client = client
         self._clock = client.clock
         self._response_uri = response_uri
@@ -390,7 +390,7 @@ cdef class AsyncArchive(FragmentHandler):
     cdef int64_t _begin(self, str what) except? -1:
         if self._step != CONNECTED:
             raise ArchiveError(f"no connection to the archive to ask for {what}")
-        self._correlation_id = self._client.next_correlation_id()
+        self._correlation_id = self.request_id = self._client.next_correlation_id()
         self._deadline_ns = self._clock.nano_time() + self._message_timeout_ns
         self._what = what
         self._request_publication = None
