@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import re
 import shutil
@@ -41,6 +42,7 @@ COMMAND = (sys.executable, "-m", "container")
 SERVICE = "tests.test_cluster_node:Counter"
 QUICK = {"client_liveness_timeout_ns": 2_000_000_000, "timer_interval_ns": 100_000_000}
 """A driver that gives a client up after two seconds."""
+NEEDS_SMALL_DISK = pytest.mark.skipif(disk.unavailable_reason() is not None, reason=str(disk.unavailable_reason()))
 
 
 class Counter(ClusteredService):
@@ -202,7 +204,7 @@ def test_a_snapshot_that_takes_too_long_is_reported(port: int) -> None:
         node.take_snapshot()
 
 
-@pytest.mark.skipif(disk.unavailable_reason() is not None, reason=str(disk.unavailable_reason()))
+@NEEDS_SMALL_DISK
 def test_a_disk_that_runs_low_refuses_snapshots_and_a_full_one_ends_the_node_with_the_cause(
     tmp_path: Path, port: int
 ) -> None:
@@ -656,9 +658,12 @@ class Command:
         """What a client that does as the lines say prints."""
         found = re.search(r"aeron-cluster (client --ingress \S+ --embedded-driver send) TEXT", self.lines[3])
         assert found is not None, self.lines
-        command = [*COMMAND, *found[1].split(), text]
+        return self.run(*found[1].split(), text)
+
+    def run(self, *arguments: str) -> str:
+        """What another command prints."""
         client = subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            [*COMMAND, *arguments], env=self._environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
         assert client.returncode == 0, client.stderr
         return client.stdout
@@ -736,6 +741,83 @@ def test_all_lines_of_a_node_are_json_where_its_log_is_and_name_a_directory_of_a
         assert started["directory"] == str(directory)
         assert started["ingress_endpoints"] == f"0={HOST}:{port}"
         assert started["aeron_dir"].startswith("/")
+
+
+@NEEDS_SMALL_DISK
+def test_dev_needs_less_than_the_64_mb_of_a_container_s_shared_memory(
+    tmp_path: Path, port: int, command: Callable[..., Command]
+) -> None:
+    small = disk.SmallDisk(tmp_path / "shm", 64)
+    aeron_dir = small.path / "driver"
+    try:
+        for expected in ("7", "14"):  # the second start replays
+            node = command(
+                *("dev", SERVICE, "--dir", str(tmp_path / "node"), "--aeron-dir", str(aeron_dir)),
+                *("--host", HOST, "--port", str(port)),
+            )
+            client = ("client", "--aeron-dir", str(aeron_dir), "--ingress-channel", "aeron:ipc", "send", "7")
+            assert node.run(*client) == f"{expected}\n"
+            # Log buffers, which are sparse, are counted whole: that much they may take.
+            lengths = sum(each.stat().st_size for each in aeron_dir.rglob("*") if each.is_file())
+            assert lengths < 48 << 20
+            node.stop()
+    finally:
+        small.close()
+
+
+@NEEDS_SMALL_DISK
+def test_a_log_buffer_that_does_not_fit_ends_the_start_with_the_remedy(tmp_path: Path, port: int) -> None:
+    small = disk.SmallDisk(tmp_path / "shm", 64)
+    try:
+        with pytest.raises(ClusterError, match=r"it has not led for 0.3 s: .*insufficient usable storage.*--shm-size"):
+            container.launch_node(
+                Counter(),
+                aeron_dir=small.path / "driver",
+                host=HOST,
+                port=port,
+                consensus_module={"driver_timeout_ms": 300},
+                timeout=math.inf,
+            )
+    finally:
+        small.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        (8 << 20, r"cannot start: Failed to allocate file space: .*ulimit -f"),
+        (32 << 20, r"recording \d+ cannot go on at 0: .*File too large.*ulimit -f.*segment_file_length"),
+    ],
+)
+def test_a_limit_of_file_sizes_ends_the_start_with_the_remedy(
+    tmp_path: Path, port: int, limit: int, error: str
+) -> None:
+    limited = (
+        "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2); "
+        "os.execv(sys.argv[2], sys.argv[2:])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-c", limited, str(limit), *COMMAND, "dev", SERVICE),
+            *("--aeron-dir", str(tmp_path / "driver"), "--host", HOST, "--port", str(port)),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert re.search(error, ended.stderr.splitlines()[-1]), ended.stderr
+
+
+@pytest.mark.parametrize("length", ["5m", "1k", "x", "2g"])
+def test_a_term_length_that_is_none_is_refused(length: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["dev", SERVICE, "--term-length", length])
+    assert caught.value.code == 2
+    assert f"--term-length: '{length}': must be a power of two from 65536 to" in capsys.readouterr().err
 
 
 def test_the_configuration_file_of_the_document_is_taken(

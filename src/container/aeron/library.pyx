@@ -423,11 +423,23 @@ cdef str _clean(str text):
     return "; ".join(sentences) or "; ".join(lines) or "no reason given"
 
 
+_SIGNS_OF_TOO_LITTLE_SPACE = (
+    "insufficient usable storage", "Failed to allocate file space", "Failed to truncate file",
+    "No space left on device", "File too large")
+_MORE_SPACE = (
+    "; give the driver's directory more space (of a container's /dev/shm with --shm-size), raise a limit of file sizes "
+    "(ulimit -f), or give channels a smaller term-length (`aeron-cluster dev`: --term-length)")
+
+
 cdef object aeron_error(int code, str text, str what=None):
     """The exception for an error of the C client; negative codes are its own, positive ones are errno values
     or, from a conductor, its own too."""
     cdef int aeron_code = -code if code < 0 else code
     cdef str message = _clean(text)
+    for sign in _SIGNS_OF_TOO_LITTLE_SPACE:
+        if sign in message:
+            message += _MORE_SPACE
+            break
     if what is not None:
         message = f"{what}: {message}"
     if aeron_code == AERON_CLIENT_ERROR_DRIVER_TIMEOUT:

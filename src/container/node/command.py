@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 from collections.abc import Callable, Collection
 from typing import Any
@@ -23,7 +24,7 @@ from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import add_log_level, number, path
 from container.settings.consensus_module_table import consensus_module_settings_table
 from container.settings.driver_table import driver_settings_table
-from container.settings.sources import given_values, read_config_file, settings_of_properties
+from container.settings.sources import given_values, parse_text, read_config_file, settings_of_properties
 from container.settings.table import settings_table
 
 _SOURCE = "the node"
@@ -48,6 +49,10 @@ _NODE_KEYS: dict[str, type | tuple[type, ...]] = {
     "container": dict,
 }
 _NODE_HELP = "docs/consensus-module.md"
+
+_DEV_TERM_LENGTH = "4m"
+_DEV_COUNTERS_BUFFER_LENGTH = 1024 * 1024
+"""8,192 counters. With these two lengths 45 MB are enough, also for a start that replays; containers have 64 MB."""
 
 
 def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
@@ -79,6 +84,15 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         help=f"UDP port for clients; the four after it are used as well (default: {PORT})",
     )
     parser.add_argument("--aeron-dir", type=path, metavar="DIR", help="directory of the media driver that it starts")
+    parser.add_argument(
+        "--term-length",
+        type=_term_length,
+        default=_DEV_TERM_LENGTH,
+        metavar="BYTES",
+        help="term length of a log that it begins, such as 64m, which `node` has: /dev/shm must have space for three "
+        "terms, for six while a start replays, and a message has an eighth of a term at most (default: "
+        f"{_DEV_TERM_LENGTH})",
+    )
     add_metrics_port(parser)
     add_log_level(parser)
     parser.set_defaults(command=_run_dev)
@@ -107,6 +121,16 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
     return parser
 
 
+def _term_length(text: str) -> int:
+    """A term length that the driver takes."""
+    setting = driver_settings_table()["term_buffer_length"]
+    with contextlib.suppress(ConfigurationError):
+        length = parse_text(setting, text)
+        if setting.allows(length):
+            return int(length)
+    raise argparse.ArgumentTypeError(f"{shown(text)}: must be {setting.allowed}")
+
+
 class _Start:
     """A signal interrupts it until it is over: then it ends the node that was started."""
 
@@ -118,7 +142,10 @@ class _Start:
 
 def _run_dev(options: argparse.Namespace) -> None:
     names = ("directory", "host", "port", "aeron_dir", "metrics_port")
-    _run(options.services, {name: getattr(options, name) for name in names})
+    settings = {name: getattr(options, name) for name in names}
+    settings["driver"] = {"counters_buffer_length": _DEV_COUNTERS_BUFFER_LENGTH}
+    settings["consensus_module"] = {"log_channel": f"aeron:udp?term-length={options.term_length}"}
+    _run(options.services, settings)
 
 
 def _run_node(options: argparse.Namespace) -> None:

@@ -292,7 +292,10 @@ cdef class SegmentWriter:
                 is_full = self._storage.usable_space(self._directory) < length
             except OSError:
                 pass                        # what failed first is reported
-        return ArchiveError(f"recording {self.recording_id} cannot go on at {self.position}: {error}",
+        advice = ""
+        if error.errno == errno.EFBIG:
+            advice = "; allow larger files (ulimit -f), or give the archive a smaller segment_file_length"
+        return ArchiveError(f"recording {self.recording_id} cannot go on at {self.position}: {error}{advice}",
                             code=ArchiveError.STORAGE_SPACE if is_full else ArchiveError.GENERIC)
 
     def __repr__(self):
