@@ -3,7 +3,7 @@ that are recorded and subscribers that read replays; time passes when a test say
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from container.archive.archive_conductor import ArchiveConductor
@@ -37,6 +37,7 @@ class ArchiveWorld:
         *,
         authenticator: Authenticator | None = None,
         authorisation_service: AuthorisationService | None = None,
+        cluster_stream_ids: Collection[int] = (),
         window: int = 0,
         disk: SimulatedDisk | None = None,
         **settings: Any,
@@ -46,6 +47,7 @@ class ArchiveWorld:
         self.disk = SimulatedDisk() if disk is None else disk
         self.authenticator = AcceptAll() if authenticator is None else authenticator
         self.authorisation_service = AllowAll() if authorisation_service is None else authorisation_service
+        self.cluster_stream_ids = cluster_stream_ids
         given: dict[str, Any] = {
             "archive_dir": DIRECTORY,
             "control_channel": NETWORK_CHANNEL,
@@ -99,6 +101,7 @@ class ArchiveWorld:
             replay_linger_ns=self.settings.replay_linger_timeout_ns,
             first_session_id=FIRST_SESSION_ID,
             next_token=lambda: next(self.tokens),
+            cluster_stream_ids=self.cluster_stream_ids,
         )
         self.conductor.start()
 

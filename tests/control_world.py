@@ -178,16 +178,19 @@ class RawClient:
         response_stream_id: int = RESPONSE_STREAM_ID,
         shares: RawClient | None = None,
         response_query: str = "",
+        channel: str = CONTROL_CHANNEL,
+        response_channel: str = "",
     ) -> None:
         self.world = world
         self.client: MemoryClient = world.driver.connect("client")
         query = "" if session_id is None else f"|session-id={session_id}"
         self.publication: Publication = (
-            seam.add_publication(self.client, f"{CONTROL_CHANNEL}{query}", CONTROL_STREAM_ID, exclusive=True)
+            seam.add_publication(self.client, f"{channel}{query}", CONTROL_STREAM_ID, exclusive=True)
             if shares is None
             else shares.publication
         )
-        self.response_channel = f"aeron:ipc?session-id={5000 + self.publication.session_id % 100}{response_query}"
+        own = f"aeron:ipc?session-id={5000 + self.publication.session_id % 100}{response_query}"
+        self.response_channel = response_channel or own
         self.response_stream_id = response_stream_id
         self.responses = seam.add_subscription(self.client, self.response_channel, response_stream_id)
         self.control_session_id = -1

@@ -11,7 +11,15 @@ from container.archive.authentication import DenyAll
 from container.errors import AeronError
 from container.testing import transport_probe as seam
 from tests.archive_streams import TERM, payloads
-from tests.archive_world import ARCHIVE_ID, IPC, NETWORK_CHANNEL, SEGMENT_LENGTH, ArchiveWorld, Subscriber
+from tests.archive_world import (
+    ARCHIVE_ID,
+    IPC,
+    NETWORK_CHANNEL,
+    SEGMENT_LENGTH,
+    ArchiveRequests,
+    ArchiveWorld,
+    Subscriber,
+)
 from tests.control_world import ERROR, RECORDING_UNKNOWN
 
 RECORDING_POSITION, CONTROL_SESSIONS, RECORDINGS, REPLAYS = 100, 102, 111, 112
@@ -701,6 +709,133 @@ def test_who_may_not_is_refused() -> None:
     world = ArchiveWorld(authorisation_service=DenyAll())
     client = world.connect()
     assert client.error("StartPositionRequest", recording_id=0)[0] == error_codes.UNAUTHORISED_ACTION
+
+
+LOG, SNAPSHOT, OTHER = 100, 107, 1001
+STRANGER = {"channel": NETWORK_CHANNEL, "response_channel": "aeron:udp?endpoint=localhost:7000"}
+
+
+def cluster_world() -> tuple[ArchiveWorld, ArchiveRequests, ArchiveRequests]:
+    """An archive that records a log, has a snapshot and another recording, its node's client, and a stranger."""
+    world = ArchiveWorld(cluster_stream_ids=(LOG, SNAPSHOT))
+    own, stranger = world.connect(), world.connect(**STRANGER)
+    for recording_id, stream_id in enumerate((LOG, SNAPSHOT, OTHER)):
+        stream = world.stream(stream_id)
+        own.start_recording(stream_id)
+        assert own.signal("START") == recording_id
+        stream.fill(3 * SEGMENT_LENGTH)
+        if stream_id != LOG:
+            stream.close()
+            assert own.signal("STOP") == recording_id
+    return world, own, stranger
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("StopRecordingRequest", {"stream_id": LOG, "channel": IPC}),
+        ("StopRecordingByIdentityRequest", {"recording_id": 0}),
+        ("StopRecordingSubscriptionRequest", {"subscription_id": None}),
+        ("StopAllReplaysRequest", {"recording_id": 0}),
+        ("StopAllReplaysRequest", {"recording_id": -1}),
+        *(
+            (name, {"recording_id": recording_id, **position})
+            for recording_id in (0, 1)
+            for name, position in (
+                ("TruncateRecordingRequest", {"position": 0}),
+                ("PurgeRecordingRequest", {}),
+                ("DetachSegmentsRequest", {"new_start_position": SEGMENT_LENGTH}),
+                ("DeleteDetachedSegmentsRequest", {}),
+                ("PurgeSegmentsRequest", {"new_start_position": SEGMENT_LENGTH}),
+                ("AttachSegmentsRequest", {}),
+                ("UpdateChannelRequest", {"channel": "aeron:ipc"}),
+            )
+        ),
+        ("MigrateSegmentsRequest", {"src_recording_id": 2, "dst_recording_id": 1}),
+        ("MigrateSegmentsRequest", {"src_recording_id": 1, "dst_recording_id": 2}),
+        *(
+            (
+                "ExtendRecordingRequest2",
+                {"recording_id": 1, "stream_id": each, "source_location": 0, "auto_stop": 0, "channel": IPC},
+            )
+            for each in (SNAPSHOT, OTHER)
+        ),
+        (
+            "StartRecordingRequest2",
+            {"stream_id": LOG, "source_location": 0, "auto_stop": 0, "channel": "aeron:udp?endpoint=localhost:1"},
+        ),
+    ],
+)
+def test_a_stranger_changes_nothing_of_a_cluster_s_recordings(name: str, fields: dict[str, Any]) -> None:
+    world, own, stranger = cluster_world()
+    if "subscription_id" in fields:
+        [subscription] = world.conductor.recorder.by_key.values()
+        fields = {"subscription_id": subscription.subscription_id}
+    given = {each: value.encode() if isinstance(value, str) else value for each, value in fields.items()}
+    before = world.disk.contents()
+    code, text = stranger.error(name, **given)
+    assert code == error_codes.UNAUTHORISED_ACTION
+    assert "only clients in shared memory" in text
+    assert world.disk.contents() == before
+    assert world.store.is_active(0)
+    assert own.ok("StartPositionRequest", recording_id=0) == 0
+
+
+def test_a_stranger_stops_no_replay_of_the_cluster_but_its_own() -> None:
+    world, own, stranger = cluster_world()
+    replay_id = own.replay(1)
+    code, text = stranger.error("StopReplayRequest", replay_session_id=replay_id)
+    assert (code, "recording 1 is of the cluster's stream 107" in text) == (error_codes.UNAUTHORISED_ACTION, True)
+    other_id = stranger.replay(1, replay_channel=b"aeron:udp?endpoint=localhost:7001")
+    assert stranger.ok("StopReplayRequest", replay_session_id=other_id) == 0
+    assert own.ok("StopReplayRequest", replay_session_id=replay_id) == 0
+    assert world.texts() == []
+
+
+def test_a_stranger_does_with_its_own_recordings_what_it_likes_and_the_node_s_client_with_all() -> None:
+    _world, own, stranger = cluster_world()
+    assert stranger.ok("PurgeRecordingRequest", recording_id=2) > 0
+    assert own.ok("PurgeSegmentsRequest", recording_id=1, new_start_position=SEGMENT_LENGTH) == 1
+    assert own.ok("StopRecordingByIdentityRequest", recording_id=0) == 1
+    assert own.ok("PurgeRecordingRequest", recording_id=1) > 0
+
+
+def test_a_stranger_cannot_have_the_archive_publish_in_shared_memory_where_it_could_pass_for_another() -> None:
+    world, _own, stranger = cluster_world()
+    fields = stranger.replay_fields(2, replay_channel=b"aeron:ipc", replay_stream_id=10)
+    assert "replayed over the network, not on 'aeron:ipc'" in stranger.error("ReplayRequest", **fields)[1]
+    for channels in (("aeron:ipc", ""), ("aeron:udp?endpoint=localhost:1", "aeron:ipc")):
+        replicated = {
+            "src_recording_id": 2,
+            "dst_recording_id": -1,
+            "stop_position": -1,
+            "channel_tag_id": -1,
+            "subscription_tag_id": -1,
+            "src_control_stream_id": 10,
+            "file_io_max_length": -1,
+            "replication_session_id": -1,
+            "src_control_channel": channels[0].encode(),
+            "live_destination": b"",
+            "replication_channel": channels[1].encode(),
+            "encoded_credentials": b"",
+            "src_response_channel": b"",
+        }
+        assert "replicated over the network" in stranger.error("ReplicateRequest2", **replicated)[1]
+    late = ArchiveRequests(world, **STRANGER)
+    late.request_session(response_channel="aeron:ipc", response_stream_id=10)
+    world.work(5)
+    [text] = world.texts()
+    assert "is answered over the network, not on 'aeron:ipc'" in text
+
+
+def test_an_archive_of_no_cluster_lets_everybody_do_everything() -> None:
+    world = ArchiveWorld()
+    stranger = world.connect(**STRANGER)
+    stream = world.stream(LOG)
+    stranger.start_recording(LOG)
+    assert stranger.signal("START") == 0
+    stream.send(b"one")
+    assert stranger.ok("StopRecordingByIdentityRequest", recording_id=0) == 1
 
 
 def test_a_request_of_no_session_is_reported_and_nobody_is_answered(world: ArchiveWorld) -> None:

@@ -23,15 +23,20 @@ import pytest
 
 import container
 from container.__main__ import main
+from container.aeron import AeronClient, MediaDriver
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
 from container.archive.authentication import Authenticator
+from container.archive.error_codes import UNAUTHORISED_ACTION
 from container.client import AeronCluster, EgressListener
+from container.codecs import messages as codecs
 from container.common.error_texts import stack_text
 from container.errors import ClosedError, ClusterError, ConfigurationError, ContainerError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
 from container.node.directory_lock import DirectoryLock
+from container.testing import transport_probe as probe
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
+from tests.aeron_session import until
 from tests.file_rights import for_others
 from tests.limits import LIMIT_S
 from tests.soak import disk
@@ -171,6 +176,89 @@ def test_no_other_user_can_look_into_a_node_that_runs(tmp_path: Path, port: int,
             listed = subprocess.run(command, capture_output=True, text=True, check=False)
             assert listed.stdout == ""
             assert f"cannot open directory '{driver}': Permission denied" in listed.stderr
+
+
+class Stranger:
+    """A client of a node's archive over the network, with a media driver of its own."""
+
+    def __init__(self, client: AeronClient, port: int) -> None:
+        self.client = client
+        self.requests = probe.add_publication(client, f"aeron:udp?endpoint={HOST}:{port + 4}", 10)
+        self.responses = probe.add_subscription(client, f"aeron:udp?endpoint={HOST}:{port - 1}", 20)
+        self.session_id = -1
+
+    def ask(self, name: str, **fields: Any) -> tuple[int, int, str]:
+        """Code, relevant id and text of what a request is answered with."""
+        if name != "AuthConnectRequest":
+            fields["control_session_id"] = self.session_id
+        request = codecs.encode("archive", name, correlation_id=7, **fields)
+        until(self.client, lambda: probe.offer(self.requests, request) > 0, "the request to be taken")
+        found: list[dict[str, Any]] = []
+
+        def is_answered() -> bool:
+            messages = [codecs.decode("archive", data) for data, _ in probe.poll(self.responses, 10)]
+            found.extend(answer for name, answer in messages if name == "ControlResponse")
+            return bool(found)
+
+        until(self.client, is_answered, f"the answer to {name}")
+        return found[0]["code"], found[0]["relevant_id"], found[0]["error_message"].decode()
+
+    def connect(self, port: int) -> None:
+        """Open a session."""
+        channel = f"aeron:udp?endpoint={HOST}:{port - 1}".encode()
+        where = {"response_stream_id": 20, "version": 1 << 16 | 12 << 8}
+        code, self.session_id, text = self.ask(
+            "AuthConnectRequest", response_channel=channel, encoded_credentials=b"", client_info=b"", **where
+        )
+        assert (code, text) == (0, "")
+        until(
+            self.client,
+            lambda: (
+                probe.offer(
+                    self.requests,
+                    codecs.encode("archive", "KeepAliveRequest", correlation_id=-1, control_session_id=self.session_id),
+                )
+                > 0
+            ),
+            "the keep-alive to be taken",
+        )
+
+
+def test_a_stranger_cannot_stop_the_recording_of_a_node_s_log_nor_delete_its_snapshots(ports: PortReservation) -> None:
+    port = ports.take_row(6) + 1
+    with (
+        container.launch_node(Counter(), host=HOST, port=port) as node,
+        MediaDriver.launch_embedded() as driver,
+        AeronClient(driver.aeron_dir) as client,
+    ):
+        assert ask(node, b"1") == b"1"
+        node.take_snapshot()
+        stranger = Stranger(client, port)
+        stranger.connect(port)
+        answers = [stranger.ask("StopRecordingByIdentityRequest", recording_id=0)]
+        answers += [stranger.ask("PurgeRecordingRequest", recording_id=each) for each in (1, 2)]
+        assert [(code, relevant_id) for code, relevant_id, _ in answers] == [(1, UNAUTHORISED_ACTION)] * 3
+        streams = [re.findall(r"recording (\d) is of the cluster's stream (\d+):", text) for *_, text in answers]
+        assert [each[0][0] for each in streams] == ["0", "1", "2"]
+        assert streams[0][0][1] == "100"
+        assert {each[0][1] for each in streams[1:]} == {"106", "107"}
+        assert ask(node, b"2") == b"3"
+
+
+def test_a_client_s_egress_takes_no_more_memory_than_the_setting_says(port: int) -> None:
+    driver = {"term_buffer_length": 64 * 1024, "ipc_term_buffer_length": 64 * 1024}
+    module = {"log_channel": "aeron:udp?term-length=64k", "egress_term_length_max": 128 * 1024}
+    with container.launch_node(Counter(), host=HOST, port=port, driver=driver, consensus_module=module) as node:
+        for term_length in ("64k", "64m", "1g"):
+            with AeronCluster.connect(
+                aeron_dir=node.aeron_dir,
+                ingress_channel="aeron:udp",
+                ingress_endpoints=node.ingress_endpoints,
+                egress_channel=f"aeron:udp?endpoint={HOST}:0|term-length={term_length}",
+                message_timeout=LIMIT_S,
+            ):
+                sizes = [each.stat().st_size for each in Path(node.aeron_dir).rglob("*.logbuffer")]
+                assert max(sizes) <= 3 * 128 * 1024 + 4096
 
 
 def test_a_snapshot_is_taken_and_the_next_start_begins_there(tmp_path: Path, port: int) -> None:

@@ -6,7 +6,7 @@ A test compares them with the table of settings.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypedDict
 
 from container.archive.authentication import Authenticator, AuthorisationService
@@ -75,6 +75,7 @@ class ArchiveArguments(ArchiveSettingsArguments, total=False):
     process_id: int | None
     first_session_id: int | None
     next_token: Callable[[], int] | None
+    cluster_stream_ids: Collection[int]
     error_handler: ErrorHandler | None
     config_file: str | os.PathLike[str] | None
     environ: Mapping[str, str] | None

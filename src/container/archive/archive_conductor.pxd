@@ -27,6 +27,7 @@ cdef class ArchiveConductor:
     cdef int64_t _next_session_id               # of control sessions and replications
     cdef int64_t _replay_linger_ns
     cdef object _next_token
+    cdef object _cluster_stream_ids             # frozenset of int; empty: it is no archive of a cluster
     cdef ControlAdapter _network_adapter        # None where no network is served
     cdef ControlAdapter _local_adapter
     cdef dict _control_sessions                 # by id, of ControlSession
@@ -40,5 +41,6 @@ cdef class ArchiveConductor:
     cdef int _work_of_replications(self) except -1
     cdef int _drop_tokens(self) except -1
     cdef int64_t _take_session_id(self) noexcept
+    cdef bint _is_stranger(self, ControlSession session) noexcept
     cdef ControlSession _accept(self, object request)
     cdef int _end_control_session(self, ControlSession session) except -1

@@ -1,5 +1,5 @@
 # What type checkers see of container.archive.archive_conductor, which is compiled.
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import final
 
 from container.archive.archive_counters import ArchiveCounters
@@ -30,6 +30,7 @@ class ArchiveConductor:
         replay_linger_ns: int,
         first_session_id: int,
         next_token: Callable[[], int],
+        cluster_stream_ids: Collection[int] = (),
     ) -> None: ...
     @property
     def client(self) -> Client: ...

@@ -18,6 +18,7 @@ from container.archive.replication_request import ReplicationRequest, check_repl
 from container.archive.sessions import control_session as control_sessions
 from container.archive.sessions.control_adapter cimport ControlAdapter
 from container.archive.sessions.control_session cimport ControlSession
+from container.archive.sessions.replay_session cimport ReplaySession
 from container.archive.sessions.deletion_session import DeletionSession
 from container.archive.sessions.listing_session import ListingSession, SubscriptionListing, find_last_matching
 from container.archive.sessions.replication_session import ReplicationSession
@@ -25,9 +26,11 @@ from container.codecs.archive cimport RECORDING_SIGNAL_DELETE
 from container.common.channel_uri import ChannelUri
 from container.common.error_texts import message_of, type_name
 from container.common.sealed cimport seal
+from container.common.values import shown
 from container.errors import ArchiveError, ArchiveEvent, ConfigurationError
 from container.transport.frames cimport NULL_VALUE
 from container.transport.seam cimport Client
+from container.transport.streams cimport Image
 
 cdef enum:
     MAX_REPLAY_TOKENS = 65536
@@ -41,6 +44,18 @@ cdef bint _has_response_mode(str channel) except -1:
     except ConfigurationError:
         pass
     return is_response
+
+
+cdef bint _is_local(Image image) noexcept:
+    """Whether a client is in shared memory, which only the driver's own user reaches."""
+    return image.source_identity == "aeron:ipc"
+
+
+def _refuse_shared_memory(channel, what):
+    """Refuse a channel of a client that is not there: it is none of its own."""
+    if not parse_channel(channel).is_udp:
+        raise ConfigurationError(
+            f"what clients of the network ask for is {what} over the network, not on {shown(channel)}")
 
 
 cdef class ArchiveConductor:
@@ -58,17 +73,22 @@ cdef class ArchiveConductor:
         replay_linger_ns: how long a replay that has ended can be read yet, where the request does not say (int).
         first_session_id: of the first session (int), in [0, 2**31).
         next_token: makes a replay token (int, 64 bits) when called.
+        cluster_stream_ids: of the log and the snapshots of the cluster whose archive it is (collection of int). Only
+            clients in shared memory, which are the node's own user's, may change their recordings, and no other client
+            may have the archive publish in shared memory, where it could pass for one of them.
     """
 
     def __init__(
         self, Client client not None, store, settings, *, int64_t archive_id, ArchiveCounters counters not None,
-        authenticator, authorisation_service, on_error, int64_t replay_linger_ns, int64_t first_session_id, next_token
+        authenticator, authorisation_service, on_error, int64_t replay_linger_ns, int64_t first_session_id, next_token,
+        cluster_stream_ids=()
     ):
         self.client, self.store, self.settings, self._clock = client, store, settings, client.clock
         self._archive_id, self._counters, self._on_error = archive_id, counters, on_error
         self._authenticator, self._authorisation_service = authenticator, authorisation_service
         self._next_session_id, self._next_token = first_session_id, next_token
         self._replay_linger_ns = replay_linger_ns
+        self._cluster_stream_ids = frozenset(cluster_stream_ids)
         self._control_sessions, self._replications, self._replay_tokens = {}, {}, {}
         self._sessions = []
 
@@ -258,7 +278,10 @@ cdef class ArchiveConductor:
             client_info):
         """Begin a session; a channel that cannot be used is reported, and nobody is answered."""
         cdef object settings = self.settings
-        cdef ControlSession session = ControlSession(
+        cdef ControlSession session
+        if self._cluster_stream_ids and not _is_local(image):
+            _refuse_shared_memory(response_channel, "answered")
+        session = ControlSession(
             self.client, image, self._authenticator, self._authorisation_service, self._on_error,
             session_id=self._take_session_id(), archive_id=self._archive_id, correlation_id=correlation_id,
             version=version,
@@ -292,24 +315,48 @@ cdef class ArchiveConductor:
     def _archive_id_of(self, session, correlation_id):
         return self._archive_id
 
+    # What the archive of a cluster does for its own consensus module and services alone.
+
+    cdef bint _is_stranger(self, ControlSession session) noexcept:
+        return bool(self._cluster_stream_ids) and not _is_local(session.image)
+
+    def _check_stream(self, session, stream_id, what):
+        if self._is_stranger(session) and stream_id in self._cluster_stream_ids:
+            raise ArchiveError(
+                f"{what} is of the cluster's stream {stream_id}: only clients in shared memory, such as its consensus "
+                "module, may do that", code=error_codes.UNAUTHORISED_ACTION)
+
+    def _check_recording(self, session, recording_id):
+        if self._is_stranger(session):
+            descriptor = self.store.catalog.descriptor(recording_id)
+            if descriptor is not None:
+                self._check_stream(session, descriptor.stream_id, f"recording {recording_id}")
+
+    def _check_replay(self, ControlSession session, ReplaySession replay):
+        if replay is not None and replay.owner is not session:
+            self._check_recording(session, replay.recording_id)
+
     # Recordings.
 
     def on_start_recording(self, request, stream_id, is_local, auto_stop, channel):
         self._do(request, self._start_recording, stream_id, is_local, auto_stop, channel)
 
     def _start_recording(self, session, correlation_id, stream_id, is_local, auto_stop, channel):
+        self._check_stream(session, stream_id, "what is to be recorded")
         self.recorder.start(session, correlation_id, stream_id, is_local, auto_stop, channel)
 
     def on_extend_recording(self, request, recording_id, stream_id, is_local, auto_stop, channel):
         self._do(request, self._extend_recording, recording_id, stream_id, is_local, auto_stop, channel)
 
     def _extend_recording(self, session, correlation_id, recording_id, stream_id, is_local, auto_stop, channel):
+        self._check_recording(session, recording_id)
         self.recorder.extend(session, correlation_id, recording_id, stream_id, is_local, auto_stop, channel)
 
     def on_stop_recording(self, request, stream_id, channel):
         self._do(request, self._stop_recording, stream_id, channel)
 
     def _stop_recording(self, session, correlation_id, stream_id, channel):
+        self._check_stream(session, stream_id, "what is recorded")
         self.recorder.stop_by_channel(stream_id, channel)
         return 0
 
@@ -317,6 +364,9 @@ cdef class ArchiveConductor:
         self._do(request, self._stop_recording_subscription, subscription_id)
 
     def _stop_recording_subscription(self, session, correlation_id, subscription_id):
+        for each in self.recorder.by_key.values() if self._is_stranger(session) else ():
+            if each.subscription_id == subscription_id:
+                self._check_stream(session, each.stream_id, "what is recorded")
         self.recorder.stop_by_subscription_id(subscription_id)
         return 0
 
@@ -325,6 +375,7 @@ cdef class ArchiveConductor:
 
     def _stop_recording_by_identity(self, session, correlation_id, recording_id):
         self._check_known(recording_id)
+        self._check_recording(session, recording_id)
         return int(self.recorder.stop_by_recording_id(recording_id))
 
     # Replays.
@@ -359,6 +410,8 @@ cdef class ArchiveConductor:
             (replay, stream_id, channel, request.image_correlation_id, limit_counter_id))
 
     def _replay(self, session, correlation_id, replay, stream_id, channel, image_correlation_id, limit_counter_id):
+        if self._is_stranger(session):
+            _refuse_shared_memory(channel, "replayed")
         self.replayer.start(
             session, correlation_id, replay, stream_id, channel, image_correlation_id, limit_counter_id)
 
@@ -372,6 +425,7 @@ cdef class ArchiveConductor:
         self._do(request, self._stop_replay, replay_session_id)
 
     def _stop_replay(self, session, correlation_id, replay_session_id):
+        self._check_replay(session, self.replayer.session_of(replay_session_id))
         self.replayer.stop(replay_session_id)
         return 0
 
@@ -379,6 +433,10 @@ cdef class ArchiveConductor:
         self._do(request, self._stop_all_replays, recording_id)
 
     def _stop_all_replays(self, session, correlation_id, recording_id):
+        if recording_id == NULL_VALUE and self._is_stranger(session):
+            raise ArchiveError("the replays of all recordings: only clients in shared memory may stop them",
+                               code=error_codes.UNAUTHORISED_ACTION)
+        self._check_recording(session, recording_id)
         self.replayer.stop_all(recording_id)
         return 0
 
@@ -506,6 +564,7 @@ cdef class ArchiveConductor:
         self._do(request, self._truncate_recording, recording_id, position)
 
     def _truncate_recording(self, session, correlation_id, recording_id, position):
+        self._check_recording(session, recording_id)
         self._delete(session, correlation_id, self.store.truncate(
             recording_id, position, lowest_replay_position=self.replayer.lowest_position(recording_id)))
 
@@ -513,6 +572,7 @@ cdef class ArchiveConductor:
         self._do(request, self._purge_recording, recording_id)
 
     def _purge_recording(self, session, correlation_id, recording_id):
+        self._check_recording(session, recording_id)
         self._delete(session, correlation_id, self.store.purge(
             recording_id, lowest_replay_position=self.replayer.lowest_position(recording_id)))
 
@@ -520,6 +580,7 @@ cdef class ArchiveConductor:
         self._do(request, self._detach_segments, recording_id, new_start_position)
 
     def _detach_segments(self, session, correlation_id, recording_id, new_start_position):
+        self._check_recording(session, recording_id)
         self.store.detach(
             recording_id, new_start_position, lowest_replay_position=self.replayer.lowest_position(recording_id))
         return 0
@@ -528,12 +589,14 @@ cdef class ArchiveConductor:
         self._do(request, self._delete_detached_segments, recording_id)
 
     def _delete_detached_segments(self, session, correlation_id, recording_id):
+        self._check_recording(session, recording_id)
         self._delete(session, correlation_id, self.store.delete_detached(recording_id))
 
     def on_purge_segments(self, request, recording_id, new_start_position):
         self._do(request, self._purge_segments, recording_id, new_start_position)
 
     def _purge_segments(self, session, correlation_id, recording_id, new_start_position):
+        self._check_recording(session, recording_id)
         self._delete(session, correlation_id, self.store.purge_segments(
             recording_id, new_start_position, lowest_replay_position=self.replayer.lowest_position(recording_id)))
 
@@ -541,13 +604,17 @@ cdef class ArchiveConductor:
         self._do(request, self._attach_segments, recording_id)
 
     def _attach_segments(self, session, correlation_id, recording_id):
+        self._check_recording(session, recording_id)
         return self.store.attach(recording_id)
 
     def on_migrate_segments(self, request, src_recording_id, dst_recording_id):
         self._do(request, self._migrate_segments, src_recording_id, dst_recording_id)
 
     def _migrate_segments(self, ControlSession session, correlation_id, src_recording_id, dst_recording_id):
-        cdef int64_t count = self.store.migrate(src_recording_id, dst_recording_id)
+        cdef int64_t count
+        for recording_id in (src_recording_id, dst_recording_id):
+            self._check_recording(session, recording_id)
+        count = self.store.migrate(src_recording_id, dst_recording_id)
         session.send_ok(correlation_id, count)
         if count > 0:
             session.send_signal(correlation_id, src_recording_id, NULL_VALUE, NULL_VALUE, RECORDING_SIGNAL_DELETE)
@@ -560,6 +627,7 @@ cdef class ArchiveConductor:
         if not self.store.catalog.has(recording_id):
             session.send_recording_unknown(correlation_id, recording_id)
             return None
+        self._check_recording(session, recording_id)
         self.store.update_channel(recording_id, stripped_channel(parse_channel(channel)), channel)
         return 0
 
@@ -579,6 +647,10 @@ cdef class ArchiveConductor:
             encoded_credentials=encoded_credentials, src_response_channel=src_response_channel))
 
     def _replicate(self, ControlSession session, correlation_id, replication):
+        if self._is_stranger(session):
+            for channel in (replication.src_control_channel, replication.replication_channel):
+                _refuse_shared_memory(channel, "replicated")
+        self._check_recording(session, replication.dst_recording_id)
         check_replication_request(replication, self.store)
         replication_id = self._take_session_id()
         # It takes no step before its turn: the answer is the first that the client is sent.

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -67,6 +67,7 @@ _OBJECTS = (
     "process_id",
     "first_session_id",
     "next_token",
+    "cluster_stream_ids",
     "error_handler",
     "config_file",
     "environ",
@@ -94,6 +95,8 @@ class ArchiveContext:
         first_session_id: the id of the first control session, from 0 to 2**31 - 1; random by default, so that a client
             of a former archive is not taken for one of this.
         next_token: called for each replay token, a random 64-bit number (int); the system's by default.
+        cluster_stream_ids: streams of the log and the snapshots of the cluster whose archive it is, none by default:
+            their recordings are changed by clients in shared memory alone, of which its consensus module is one.
         error_handler: called with each error (BaseException) after it was recorded. What it raises is recorded as well,
             and ends nothing.
         config_file: TOML file with settings.
@@ -130,6 +133,7 @@ class ArchiveContext:
         process_id: int | None = None,
         first_session_id: int | None = None,
         next_token: Callable[[], int] | None = None,
+        cluster_stream_ids: Collection[int] = (),
         error_handler: ErrorHandler | None = None,
         config_file: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] | None = None,
@@ -150,6 +154,7 @@ class ArchiveContext:
         self._given_process_id = process_id
         self._given_first_session_id = first_session_id
         self._next_token = next_token or _random_token
+        self._cluster_stream_ids = frozenset(cluster_stream_ids)
         self._user_error_handler = error_handler
         self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
         self._given_authenticator: Authenticator | None = None
@@ -521,6 +526,7 @@ class ArchiveContext:
             replay_linger_ns=settings.replay_linger_timeout_ns,
             first_session_id=self._first_session_id,
             next_token=self._next_token,
+            cluster_stream_ids=self._cluster_stream_ids,
         )
 
     def _on_error(self, error: BaseException) -> None:

@@ -45,6 +45,7 @@ cdef class Replayer:
         self, ControlSession control_session, int64_t correlation_id, object request, int32_t stream_id, str channel,
         object image_correlation_id=*, object limit_counter_id=*) except -1
     cpdef int stop(self, int64_t replay_session_id) except -1
+    cpdef object session_of(self, int64_t replay_session_id)
     cpdef int stop_all(self, int64_t recording_id) except -1
     cpdef object lowest_position(self, int64_t recording_id)
     cpdef int close(self) except -1

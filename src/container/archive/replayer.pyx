@@ -128,6 +128,14 @@ cdef class Replayer:
                 break
         return 0
 
+    cpdef object session_of(self, int64_t replay_session_id):
+        """A replay that has begun (ReplaySession), or None."""
+        cdef ReplaySession session
+        for session in self._sessions:
+            if session.replay_session_id == replay_session_id:
+                return session
+        return None
+
     cpdef int stop_all(self, int64_t recording_id) except -1:
         """Stop all replays of a recording at once, or all that there are for -1."""
         cdef ReplaySession session

@@ -22,6 +22,7 @@ from container.archive.archive_context import ArchiveContext
 from container.archive.native_archive import Archive
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common import forks
+from container.common.aeron_defaults import SERVICE_SNAPSHOT_STREAM_ID
 from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.loggers import report
@@ -225,10 +226,27 @@ class ClusterNode:
             self._launch_driver({"term_buffer_sparse_file": True, **validate_driver_settings(driver)}, is_shared)
         threading_mode = {"threading_mode": "INVOKER" if is_shared else "SHARED"}
         ingress, consensus, log, catchup, control = (f"{self._host}:{port}" for port in self._ports)
+        with _named("consensus_module"):
+            module = ConsensusModuleContext(
+                **{
+                    "cluster_dir": cluster_dir,
+                    "cluster_member_id": 0,
+                    "cluster_members": f"0,{ingress},{consensus},{log},{catchup},{control}",
+                    "ingress_channel": "aeron:udp",
+                    "replication_channel": f"aeron:udp?endpoint={self._host}:0",
+                    "is_ipc_ingress_allowed": True,
+                    "service_count": len(services),
+                    **where,
+                    **consensus_module,
+                    **threading_mode,
+                }
+            )
+            own_streams = (module.settings.log_stream_id, module.settings.snapshot_stream_id)
         with _named("archive"):
             self._start(
                 Archive,
                 ArchiveContext(
+                    cluster_stream_ids=(*own_streams, container.get("snapshot_stream_id", SERVICE_SNAPSHOT_STREAM_ID)),
                     **{
                         "archive_dir": self.directory / "archive",
                         "control_channel": f"aeron:udp?endpoint={control}",
@@ -236,27 +254,11 @@ class ClusterNode:
                         **where,
                         **archive,
                         **threading_mode,
-                    }
+                    },
                 ),
             )
         with _named("consensus_module"):
-            self._start(
-                ConsensusModule,
-                ConsensusModuleContext(
-                    **{
-                        "cluster_dir": cluster_dir,
-                        "cluster_member_id": 0,
-                        "cluster_members": f"0,{ingress},{consensus},{log},{catchup},{control}",
-                        "ingress_channel": "aeron:udp",
-                        "replication_channel": f"aeron:udp?endpoint={self._host}:0",
-                        "is_ipc_ingress_allowed": True,
-                        "service_count": len(services),
-                        **where,
-                        **consensus_module,
-                        **threading_mode,
-                    }
-                ),
-            )
+            self._start(ConsensusModule, module)
         with _named("container"):
             for service_id, service in enumerate(services):
                 settings = {
