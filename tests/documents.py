@@ -204,6 +204,9 @@ PLAN: dict[str, Plan] = {
     "docs/replay.md: On Spark (python 2)": Checked(_SPARK),
     "docs/replay.md: On Spark (sh)": Commands(),
     "docs/replay.md: On Spark (python 3)": Checked(_SPARK),
+    "docs/security.md: Ask clients for a secret (toml)": Elsewhere(
+        "tests/test_security.py::test_the_guard_of_the_document_lets_in_who_knows_the_secret_and_the_node_s_own"
+    ),
     "docs/settings.md: Settings (toml)": Elsewhere(
         "tests/system/test_documents.py::test_the_configuration_file_is_taken"
     ),

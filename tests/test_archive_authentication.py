@@ -24,7 +24,7 @@ class Session:
     """What an authenticator is given, which notes what it decides."""
 
     def __init__(self, *, can_send: bool = True) -> None:
-        self.session_id = 5
+        self.session_id, self.is_local = 5, False
         self.can_send = can_send
         self.decisions: list[object] = []
 

@@ -28,18 +28,16 @@ from container.api import ClientSession, Cluster, ClusteredService, Header, Mess
 from container.archive.authentication import Authenticator
 from container.archive.error_codes import UNAUTHORISED_ACTION
 from container.client import AeronCluster, EgressListener
-from container.codecs import messages as codecs
 from container.common.error_texts import stack_text
 from container.errors import ClosedError, ClusterError, ConfigurationError, ContainerError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
 from container.node.directory_lock import DirectoryLock
-from container.testing import transport_probe as probe
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
-from tests.aeron_session import until
 from tests.file_rights import for_others
 from tests.limits import LIMIT_S
 from tests.soak import disk
+from tests.stranger import Stranger
 
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
@@ -178,52 +176,6 @@ def test_no_other_user_can_look_into_a_node_that_runs(tmp_path: Path, port: int,
             assert f"cannot open directory '{driver}': Permission denied" in listed.stderr
 
 
-class Stranger:
-    """A client of a node's archive over the network, with a media driver of its own."""
-
-    def __init__(self, client: AeronClient, port: int) -> None:
-        self.client = client
-        self.requests = probe.add_publication(client, f"aeron:udp?endpoint={HOST}:{port + 4}", 10)
-        self.responses = probe.add_subscription(client, f"aeron:udp?endpoint={HOST}:{port - 1}", 20)
-        self.session_id = -1
-
-    def ask(self, name: str, **fields: Any) -> tuple[int, int, str]:
-        """Code, relevant id and text of what a request is answered with."""
-        if name != "AuthConnectRequest":
-            fields["control_session_id"] = self.session_id
-        request = codecs.encode("archive", name, correlation_id=7, **fields)
-        until(self.client, lambda: probe.offer(self.requests, request) > 0, "the request to be taken")
-        found: list[dict[str, Any]] = []
-
-        def is_answered() -> bool:
-            messages = [codecs.decode("archive", data) for data, _ in probe.poll(self.responses, 10)]
-            found.extend(answer for name, answer in messages if name == "ControlResponse")
-            return bool(found)
-
-        until(self.client, is_answered, f"the answer to {name}")
-        return found[0]["code"], found[0]["relevant_id"], found[0]["error_message"].decode()
-
-    def connect(self, port: int) -> None:
-        """Open a session."""
-        channel = f"aeron:udp?endpoint={HOST}:{port - 1}".encode()
-        where = {"response_stream_id": 20, "version": 1 << 16 | 12 << 8}
-        code, self.session_id, text = self.ask(
-            "AuthConnectRequest", response_channel=channel, encoded_credentials=b"", client_info=b"", **where
-        )
-        assert (code, text) == (0, "")
-        until(
-            self.client,
-            lambda: (
-                probe.offer(
-                    self.requests,
-                    codecs.encode("archive", "KeepAliveRequest", correlation_id=-1, control_session_id=self.session_id),
-                )
-                > 0
-            ),
-            "the keep-alive to be taken",
-        )
-
-
 def test_a_stranger_cannot_stop_the_recording_of_a_node_s_log_nor_delete_its_snapshots(ports: PortReservation) -> None:
     port = ports.take_row(6) + 1
     with (
@@ -233,8 +185,8 @@ def test_a_stranger_cannot_stop_the_recording_of_a_node_s_log_nor_delete_its_sna
     ):
         assert ask(node, b"1") == b"1"
         node.take_snapshot()
-        stranger = Stranger(client, port)
-        stranger.connect(port)
+        stranger = Stranger(client, HOST, port)
+        assert stranger.connect() == ("ControlResponse", 0, "")
         answers = [stranger.ask("StopRecordingByIdentityRequest", recording_id=0)]
         answers += [stranger.ask("PurgeRecordingRequest", recording_id=each) for each in (1, 2)]
         assert [(code, relevant_id) for code, relevant_id, _ in answers] == [(1, UNAUTHORISED_ACTION)] * 3

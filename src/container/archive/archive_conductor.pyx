@@ -23,6 +23,7 @@ from container.archive.sessions.deletion_session import DeletionSession
 from container.archive.sessions.listing_session import ListingSession, SubscriptionListing, find_last_matching
 from container.archive.sessions.replication_session import ReplicationSession
 from container.codecs.archive cimport RECORDING_SIGNAL_DELETE
+from container.common.aeron_defaults import IPC_SOURCE_IDENTITY
 from container.common.channel_uri import ChannelUri
 from container.common.error_texts import message_of, type_name
 from container.common.sealed cimport seal
@@ -30,7 +31,6 @@ from container.common.values import shown
 from container.errors import ArchiveError, ArchiveEvent, ConfigurationError
 from container.transport.frames cimport NULL_VALUE
 from container.transport.seam cimport Client
-from container.transport.streams cimport Image
 
 cdef enum:
     MAX_REPLAY_TOKENS = 65536
@@ -44,11 +44,6 @@ cdef bint _has_response_mode(str channel) except -1:
     except ConfigurationError:
         pass
     return is_response
-
-
-cdef bint _is_local(Image image) noexcept:
-    """Whether a client is in shared memory, which only the driver's own user reaches."""
-    return image.source_identity == "aeron:ipc"
 
 
 def _refuse_shared_memory(channel, what):
@@ -279,7 +274,7 @@ cdef class ArchiveConductor:
         """Begin a session; a channel that cannot be used is reported, and nobody is answered."""
         cdef object settings = self.settings
         cdef ControlSession session
-        if self._cluster_stream_ids and not _is_local(image):
+        if self._cluster_stream_ids and image.source_identity != IPC_SOURCE_IDENTITY:
             _refuse_shared_memory(response_channel, "answered")
         session = ControlSession(
             self.client, image, self._authenticator, self._authorisation_service, self._on_error,
@@ -318,7 +313,7 @@ cdef class ArchiveConductor:
     # What the archive of a cluster does for its own consensus module and services alone.
 
     cdef bint _is_stranger(self, ControlSession session) noexcept:
-        return bool(self._cluster_stream_ids) and not _is_local(session.image)
+        return bool(self._cluster_stream_ids) and not session.is_local()
 
     def _check_stream(self, session, stream_id, what):
         if self._is_stranger(session) and stream_id in self._cluster_stream_ids:

@@ -34,7 +34,11 @@ class SessionProxy(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The id of the session."""
+        """The id of the session; -1 of a client of a cluster that wants an answer and no session, such as a backup."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it asks in shared memory, which only processes of the media driver's user reach."""
 
     def challenge(self, encoded_challenge: bytes) -> bool:
         """Ask the client for more; False when it could not be sent now: decide again when asked again."""

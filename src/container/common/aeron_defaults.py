@@ -66,6 +66,9 @@ CONTROL_CHANNEL = "aeron:ipc?term-length=128k"
 REPLAY_CHANNEL = "aeron:ipc"
 SNAPSHOT_CHANNEL = "aeron:ipc?alias=snapshot"
 
+IPC_SOURCE_IDENTITY = "aeron:ipc"
+"""The identity of the source of images in shared memory, which only processes of the driver's user reach."""
+
 # Upstream: AeronArchive.Configuration.
 ARCHIVE_CONTROL_STREAM_ID = 10
 ARCHIVE_RESPONSE_STREAM_ID = 20

@@ -34,6 +34,7 @@ cdef class ClusterSession:
     cdef readonly Publication publication   # its egress; None until the driver has it, or where this member has none
     cdef readonly bint is_open_event_pending
     cdef readonly bint is_new_leader_event_pending
+    cdef bint is_local                      # its client asked in shared memory
     cdef SessionState state
     cdef int64_t time_of_last_activity_ns
     cdef str _egress_channel

@@ -15,6 +15,7 @@ from container.codecs.cluster cimport (
     CLOSE_REASON_CLIENT_ACTION, CLOSE_REASON_SERVICE_ACTION, CLOSE_REASON_TIMEOUT, CLUSTER_SCHEMA_ID,
     EVENT_CODE_AUTHENTICATION_REJECTED, EVENT_CODE_CLOSED, EVENT_CODE_ERROR, EVENT_CODE_OK, EVENT_CODE_REDIRECT,
 )
+from container.common.aeron_defaults import IPC_SOURCE_IDENTITY
 from container.common.counter_labels import bounded_label
 from container.common.sealed cimport hide, seal
 from container.common.semantic_version import format_version, major_version
@@ -67,6 +68,11 @@ cdef class SessionDecision:
     def session_id(self):
         """The id of the session (int); -1 of a client that wants an answer and no session."""
         return self._open().id
+
+    @property
+    def is_local(self):
+        """Whether the client asks in shared memory (bool)."""
+        return self._open().is_local
 
     def challenge(self, encoded_challenge):
         """Ask the client for more, with these bytes; False when they could not be sent now: decide again when asked."""
@@ -145,6 +151,7 @@ cdef class SessionManager:
         cdef str label = bounded_label(
             "cluster-session: ", client_info, f"{' ' if client_info else ''}{source} - clusterId={self._cluster_id}")
         session = ClusterSession(session_id, response_channel, response_stream_id, label, self._on_error, action)
+        session.is_local = image.source_identity == IPC_SOURCE_IDENTITY
         session.answer_to(correlation_id, self._clock.nano_time())
         if action is not None:
             session.expect_one_answer(ANSWER_TERM_LENGTH)

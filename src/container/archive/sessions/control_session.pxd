@@ -49,6 +49,7 @@ cdef class ControlSession:
     cdef object _queue                      # deque of (message, is a signal): what could not be sent, in order
 
     cdef bint has_ended(self) noexcept
+    cdef bint is_local(self) noexcept
     cpdef int do_work(self) except -1
     cpdef int abort(self, str reason) except -1
     cpdef int close(self) except -1

@@ -19,7 +19,7 @@ from container.codecs.archive cimport (
     ARCHIVE_SCHEMA_ID, CONTROL_RESPONSE_CODE_ERROR, CONTROL_RESPONSE_CODE_OK, CONTROL_RESPONSE_CODE_RECORDING_UNKNOWN,
     CONTROL_RESPONSE_CODE_SUBSCRIPTION_UNKNOWN, REPLAY_TOKEN_REQUEST_TEMPLATE_ID, UPDATE_CHANNEL_REQUEST_TEMPLATE_ID,
 )
-from container.common.aeron_defaults import CounterType
+from container.common.aeron_defaults import IPC_SOURCE_IDENTITY, CounterType
 from container.common.error_texts import message_of, shorten
 from container.common.sealed cimport hide, seal
 from container.common.semantic_version import format_version, major_version
@@ -300,6 +300,10 @@ cdef class ControlSession:
         return self._deliver(responses.subscription_descriptor(
             self.session_id, correlation_id, subscription_id, stream_id, stripped_channel), False)
 
+    cdef bint is_local(self) noexcept:
+        """Whether its requests come in shared memory, which only the driver's own user reaches."""
+        return self.image.source_identity == IPC_SOURCE_IDENTITY
+
     cdef bytes _response(self, int64_t correlation_id, int64_t relevant_id, int32_t code, str text):
         cdef int64_t max_length = 0 if self._publication is None else self._publication.max_message_length
         return responses.control_response(self.session_id, correlation_id, relevant_id, code, text, max_length)
@@ -487,6 +491,11 @@ cdef class SessionDecision:
     def session_id(self):
         """The id of the session (int). Raises ArchiveError when the call is over, as all that is here."""
         return self._open().session_id
+
+    @property
+    def is_local(self):
+        """Whether the client asks in shared memory (bool)."""
+        return self._open().is_local()
 
     def challenge(self, bytes encoded_challenge not None):
         """Ask the client for more; False when it could not be sent now: decide again when asked again."""
