@@ -17,15 +17,20 @@ from tests.real_member import RealMember
 COUNT = 300
 NOT_CONNECTED = -1
 NEVER = 10**9
+IPC = "aeron:ipc?term-length=64k"
 
 
-def new_leader(session_count: int = COUNT, delay: int = NEVER) -> ScriptedMember:
-    """A member that follows with so many sessions, and whose driver will answer for egress after so many invokes."""
+def new_leader(session_count: int = COUNT, delay: int = NEVER, channel: str | None = None) -> ScriptedMember:
+    """A member that follows with so many sessions, and whose driver will answer for egress after so many invokes.
+
+    With a channel each session has a stream of it, else an endpoint of its own.
+    """
     member = ScriptedMember().start()
     member.cm.join_as_follower()
     member.work()
     for session_id in range(1, session_count + 1):
-        member.cm.open_session(session_id, connect_egress=False)
+        streams = {} if channel is None else {"response_channel": channel, "response_stream_id": 1_000 + session_id}
+        member.cm.open_session(session_id, connect_egress=False, **streams)
     member.commit()
     member.cm.end_log()
     member.work()
@@ -77,6 +82,63 @@ def test_what_is_answered_late_is_connected_by_a_later_tick() -> None:
     member.work(12_000)
     assert session.is_connected
     assert len(member.driver.publications()) >= COUNT
+
+
+@pytest.mark.parametrize(
+    ("channel", "count", "delay"),
+    [
+        (IPC, 1_000, 10),
+        ("aeron:udp?endpoint=192.0.2.1:20000", 1_000, 10),
+        ("aeron:udp?control=[::1]:20000|control-mode=dynamic", 1_000, 10),
+        pytest.param(IPC, 10_000, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_thousands_are_connected_within_the_second_that_a_new_leader_waits(
+    channel: str, count: int, delay: int
+) -> None:
+    member = new_leader(count, delay, channel)
+    member.work(1)
+    assert member.service.of("on_role_change")[-1] == (Role.LEADER,)
+    assert len(member.driver.publications()) >= count
+
+
+@pytest.mark.parametrize(
+    "name", ["endpoint=nobody.invalid:20000", "endpoint=[::1]:20000|control=nobody.invalid:20000|control-mode=dynamic"]
+)
+def test_clients_whose_names_are_not_resolved_hold_up_no_others(name: str) -> None:
+    """The driver says nothing of the names."""
+    member = new_leader(session_count=4, channel=f"aeron:udp?{name}")
+    member.work(1)
+    others = list(range(100, 120))
+    for session_id in others:
+        member.driver.delay_next_add("publication", 3)
+        member.cm.open_session(session_id, response_channel=IPC, response_stream_id=1_000 + session_id)
+    member.commit()
+    member.work(10)
+    assert [session.id for session in member.service.cluster.client_sessions if session.is_connected] == others
+
+
+def test_a_driver_that_is_slow_with_each_answer_does_not_hold_up_the_log_for_each() -> None:
+    member = new_leader(session_count=0)
+    member.work(1)
+    connected: list[bool] = []
+    member.service.actions["on_session_open"] = lambda session, _timestamp: connected.append(session.is_connected)
+
+    def open_sessions(*session_ids: int) -> None:
+        for session_id in session_ids:
+            member.driver.delay_next_add("publication", 1_600)  # 0.9 s
+            member.cm.open_session(session_id, response_channel=IPC, response_stream_id=1_000 + session_id)
+        member.commit()
+
+    begin_ns = member.clock.now_ns
+    open_sessions(*range(100, 120))
+    assert member.clock.now_ns - begin_ns <= 1_100_000_000
+    assert connected == [True] + [False] * 19
+    member.work(1_700)
+    assert all(session.is_connected for session in member.service.cluster.client_sessions)
+    # Now the log has gone on for a while, so another session is waited for.
+    open_sessions(120)
+    assert connected[20:] == [True]
 
 
 def test_a_driver_that_answers_for_nobody_is_waited_for_once() -> None:

@@ -136,3 +136,20 @@ def test_memory_answers_after_the_delay_or_with_the_failure_that_a_test_sets() -
     assert probe.poll_add(adding) is not None
     with pytest.raises(RegistrationError, match="no room"):
         probe.poll_add(probe.begin_add_publication(client, IPC, STREAM_ID))
+
+
+@pytest.mark.parametrize(("events", "invokes"), [(80, 1), (250, 3)])
+def test_an_answer_does_not_wait_behind_what_goes_on_at_other_clients(
+    driver: MediaDriver, events: int, invokes: int
+) -> None:
+    """The driver sends to all clients what comes and goes at each; a flood of that is heard in several turns."""
+    # It is not invoked for a while, and its thread lets it be.
+    with AeronClient(driver.aeron_dir, keepalive_interval_ms=20_000) as client, AeronClient(driver.aeron_dir) as other:
+        while probe.invoke(client):
+            pass
+        counters = [probe.add_counter(other, 1_101) for _ in range(events)]
+        adding = probe.begin_add_publication(client, IPC, STREAM_ID)
+        counters.append(probe.add_counter(other, 1_101))  # the driver has answered in the order of the requests
+        heard = [probe.invoke(client) for _ in range(invokes)]
+        assert probe.poll_add(adding) is not None
+        assert all(work_count <= 110 for work_count in heard)

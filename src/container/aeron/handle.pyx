@@ -87,6 +87,7 @@ cdef enum:
     MIN_KEEPALIVE_NS = 10_000_000       # shorter than any liveness timeout
     MAX_PATH_LENGTH = 4096
     MAX_FILE_NAME_LENGTH = 128          # of a log buffer within the driver's directory, with room to spare
+    MAX_TURNS = 100                     # of the conductor at a time, so that a flood of events ends
 
 
 
@@ -311,10 +312,14 @@ cdef class ClientHandle:
             pthread_mutex_unlock(&self._guard)
 
     cdef int conduct(self) except -1:
-        """One turn of the conductor of a client in invoker mode: the work done. Raises what its error handler
-        raised."""
+        """Turns of the conductor of a client in invoker mode while there is work: the work done. Raises what its error
+        handler raised.
+
+        A turn hears one event of the driver, which sends to all clients what comes and goes for any of them. With
+        one turn at a time a client falls behind, and its answers wait behind all those events.
+        """
         cdef ClientHandle this = self           # the error handler may drop the last other reference
-        cdef int work_count
+        cdef int turn, done = 1, work_count = 0
         cdef WaitingError* errors
         this.enter()
         if this._closing or this.aeron == NULL:
@@ -323,11 +328,15 @@ cdef class ClientHandle:
             return 0
         this.lock()
         this._keepalive.turns += 1
-        work_count = lib.main_do_work(this.aeron)
+        for turn in range(MAX_TURNS):
+            done = lib.main_do_work(this.aeron)
+            if done <= 0:
+                break
+            work_count += done
         errors = this.events.take_errors()
         this.unlock()
         try:
-            refusal = last_error("the conductor cannot work") if work_count < 0 else None
+            refusal = last_error("the conductor cannot work") if done < 0 else None
             if errors != NULL:
                 this.events.deliver(errors)
             if refusal is not None:

@@ -7,6 +7,7 @@ from container.service.batch_delivery cimport BatchDelivery
 from container.service.bounded_log_adapter cimport BoundedLogAdapter
 from container.service.consensus_module_proxy cimport ConsensusModuleProxy
 from container.service.container_client_session cimport ClientSessions, ContainerClientSession
+from container.service.egress_connects cimport EgressConnects
 from container.service.event_handler cimport EventHandler
 from container.service.service_adapter cimport ServiceAdapter
 from container.service.service_handler cimport ServiceHandler
@@ -33,7 +34,7 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef ServiceAdapter _service_adapter
     cdef BoundedLogAdapter _log_adapter
     cdef ClientSessions _sessions
-    cdef list _connecting                       # sessions whose egress the driver has not answered for
+    cdef EgressConnects _connects
     cdef DurationTracker _duty_cycle_tracker
     cdef DurationTracker _snapshot_duration_tracker
     cdef BatchDelivery _batch                   # None when the service takes one message at a time
@@ -120,7 +121,7 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _close_log(self) except -1
     cdef int _set_role(self, int32_t role) except -1
     cdef int _connect_egress(self, list sessions) except -1
-    cdef int _poll_connecting(self) except -1
+    cdef int _poll_connects(self) except -1
     cdef int _disconnect(self, ContainerClientSession session) except -1
     cdef int _disconnect_egress(self) except -1
     cdef int _close_resource(self, object resource) except -1

@@ -69,11 +69,9 @@ cdef enum:
     MAX_WORK_COUNT = 1_000_000              # of background work: sums stay far from what a C int holds
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
-    CONNECT_WAIT_NS = 1_000_000_000         # how long the driver's answers to egress are waited for
     SLOW_CALLBACK_NS = POLL_TIME_LIMIT_NS   # a poll that this ends is slow
     SESSIONS_INTERVAL_S = 10                # between reports of how many came and went
     NS_PER_MS = 1_000_000
-    MAX_CONNECTING = 4                      # sessions whose egress the driver is asked for at a time
     CLUSTER_ACTION_FLAGS_DEFAULT = 0
     CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT = 1
 
@@ -186,7 +184,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         self._sessions_reported_ns = self._last_tick_ns - SESSIONS_INTERVAL_S * <int64_t> 1_000_000_000
         self._name = context.service_name
         self._mark_file_ms = NULL_VALUE - MARK_FILE_UPDATE_INTERVAL_MS
-        self._connecting = []
+        self._connects = EgressConnects()
         self._standby_snapshot_flags = CLUSTER_ACTION_FLAGS_DEFAULT
         codec.session_message_header_encode(self._session_header, sizeof(self._session_header), NULL_VALUE, 0, 0)
 
@@ -471,8 +469,8 @@ cdef class ClusteredServiceAgent(EventHandler):
         if self._listener.is_commit_position_closed:
             self._context.record_event(AeronEvent("commit-pos counter unexpectedly closed, terminating"))
             raise ClusterTermination(is_expected=True)
-        if self._connecting:
-            self._poll_connecting()
+        if not self._connects.is_empty():
+            self._poll_connects()
         if ((self._opened_count or self._closed_count)
                 and self._last_tick_ns - self._sessions_reported_ns >= SESSIONS_INTERVAL_S * <int64_t> 1_000_000_000):
             self._report_sessions()
@@ -1004,44 +1002,29 @@ cdef class ClusteredServiceAgent(EventHandler):
     # --- egress
 
     cdef int _connect_egress(self, list sessions) except -1:
-        # A name that cannot be resolved keeps a driver busy for long, which delays all that it is asked meanwhile. So
-        # it is asked for a few at a time, and what it has not answered in time is looked at by each tick. Nothing is
-        # waited for while an earlier answer is still missing.
-        cdef bint is_driver_slow = len(self._connecting) > 0
-        cdef int64_t now_ns = self._clock.nano_time()
-        cdef int64_t end_ns = now_ns + CONNECT_WAIT_NS
-        cdef ContainerClientSession session
-        for session in sessions:
-            session._begin_connecting(now_ns)
-        self._connecting = self._connecting[:MAX_CONNECTING] + sessions + self._connecting[MAX_CONNECTING:]
-        self._poll_connecting()
-        if is_driver_slow:
+        # Nothing is waited for while an earlier answer is still missing.
+        cdef bint is_driver_slow = not self._connects.is_empty()
+        cdef int64_t begin_ns = self._clock.nano_time()
+        cdef int64_t end_ns = begin_ns
+        self._connects.add(sessions, begin_ns)
+        self._poll_connects()
+        if is_driver_slow or self._connects.is_empty():
             return 0
+        end_ns += self._connects.wait_limit_ns(begin_ns)
         self._idle_strategy.reset()
-        while self._connecting and self._clock.nano_time() < end_ns:
-            self.idle_once(0)
-            if self._client.is_invoker():
-                self._invoke_client()
-            self._poll_connecting()
+        try:
+            while not self._connects.is_empty() and self._clock.nano_time() < end_ns:
+                self.idle_once(0)
+                if self._client.is_invoker():
+                    self._invoke_client()
+                self._poll_connects()
+        finally:
+            self._connects.waited(begin_ns, self._clock.nano_time())
         return 0
 
-    cdef int _poll_connecting(self) except -1:
-        cdef list asked = self._connecting[:MAX_CONNECTING]
-        cdef list waiting = []
-        cdef list failures = []
-        cdef ContainerClientSession session
-        cdef int64_t now_ns = self._clock.nano_time()
-        for session in asked:
-            # Whatever goes wrong here concerns this member alone: the session itself is open on all of them.
-            try:
-                if not session._is_connected(self._client, now_ns):
-                    waiting.append(session)
-            except Exception as error:
-                failures.append(ClusterError(
-                    f"failed to connect session response publication: {error}", category=Category.WARN))
-        if len(waiting) < len(asked):
-            self._connecting = waiting + self._connecting[MAX_CONNECTING:]
-        for failure in failures:                # last: an error handler that idles comes back here
+    cdef int _poll_connects(self) except -1:
+        cdef list failures = self._connects.poll(self._client, self._clock.nano_time())
+        for failure in failures:                # an error handler that idles comes back here
             self._on_error(failure)
         return 0
 
@@ -1052,7 +1035,7 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int _disconnect_egress(self) except -1:
         cdef ContainerClientSession session
-        self._connecting = []
+        self._connects.clear()
         for session in self._sessions:
             self._disconnect(session)
         return 0

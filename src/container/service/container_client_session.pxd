@@ -15,6 +15,9 @@ cdef struct WaitBudget:
     int64_t counted_ns                      # until when
 
 
+cdef void refill(WaitBudget* budget, int64_t now_ns) noexcept
+
+
 @cython.final
 cdef class SendPatience:
     cdef Py_ssize_t session_count           # open sessions

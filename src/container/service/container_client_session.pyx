@@ -47,6 +47,12 @@ cdef int64_t _size_of(object uri, str name, int64_t least, int64_t most) except 
     return size if size is not None and least <= size <= most else most
 
 
+cdef void refill(WaitBudget* budget, int64_t now_ns) noexcept:
+    budget.remaining_ns = min(
+        budget.capacity_ns, budget.remaining_ns + (now_ns - budget.counted_ns) // budget.refill)
+    budget.counted_ns = now_ns
+
+
 cdef class SendPatience:
     """How long sends may still wait for clients: a budget for all sessions together, refilled as time goes by.
 
@@ -60,9 +66,7 @@ cdef class SendPatience:
 
     cdef WaitBudget* refilled(self, int64_t now_ns) noexcept:
         cdef WaitBudget* budget = &self._lone if self.session_count <= 1 else &self._shared
-        budget.remaining_ns = min(
-            budget.capacity_ns, budget.remaining_ns + (now_ns - budget.counted_ns) // budget.refill)
-        budget.counted_ns = now_ns
+        refill(budget, now_ns)
         return budget
 
 
