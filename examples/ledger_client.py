@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import secrets
 import sys
 import time
@@ -26,7 +27,7 @@ from examples.ledger_service import ANSWER, TRANSFER, WINDOW, Status
 
 RESEND_S = 5.0
 PAUSE_S = 0.05
-NO_REPLY = 0  # a number that no transfer has: the answer that it comes with is dropped
+NO_REPLY = 0  # a key that no request has: the answer that it comes with is dropped
 
 
 class TransferRefused(Exception):
@@ -51,6 +52,8 @@ class LedgerClient:
         self._repeated = 0  # so often one was asked for again
         self._is_refused = False  # the service has no room for this client
         self._pending: dict[int, asyncio.Event] = {}  # by number, in ascending order; set when it is answered
+        self._requests = itertools.count(NO_REPLY + 1)  # keys, each for one request
+        self._asked: dict[int, int] = {}  # the key of the last request, by the number of its transfer
         self._resend_s = resend_s
         self._room = asyncio.Semaphore(WINDOW)
         self._client = areconnecting(
@@ -62,8 +65,9 @@ class LedgerClient:
         )
 
     def _key_of(self, payload: bytes) -> int:
+        # A transfer may be asked for again, and any answer to its number will do.
         client_id, number, _, _ = ANSWER.unpack(payload)
-        return int(number) if client_id == self.client_id else NO_REPLY
+        return self._asked.get(number, NO_REPLY) if client_id == self.client_id else NO_REPLY
 
     async def transfer(self, account: int, amount: int) -> int:
         """Adds ``amount`` to the account, exactly once, and returns its balance right after that.
@@ -86,6 +90,7 @@ class LedgerClient:
                 self.answered += 1
             finally:
                 del self._pending[number]
+                self._asked.pop(number, None)
                 is_answered.set()
         if status != Status.APPLIED:
             raise TransferRefused(Status(status))
@@ -95,7 +100,8 @@ class LedgerClient:
         """Asks until the transfer had its turn."""
         while not self._is_refused:
             try:
-                reply = await self._client.request(message, key=number, timeout=self._resend_s)
+                self._asked[number] = key = next(self._requests)
+                reply = await self._client.request(message, key=key, timeout=self._resend_s)
             except TimedOutError:
                 self._repeated += 1
                 continue

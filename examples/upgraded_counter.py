@@ -60,6 +60,11 @@ def parse(buffer: MessageBuffer) -> tuple[str, int] | None:
     return (name.decode(), number) if number <= MOST_OF_A_MESSAGE else None
 
 
+def refusal(name: str) -> bytes:
+    """The answer to a message that would exceed a limit: with its name, by which its sender finds it."""
+    return b"%s=error" % name.encode()
+
+
 class CounterV1(ClusteredService):
     """The first release."""
 
@@ -78,10 +83,13 @@ class CounterV1(ClusteredService):
     ) -> None:
         answer = b"error"
         message = parse(buffer)
-        if message and self.state.total + message[1] <= MOST:
+        if message:
             name, number = message
-            self.state.total += number
-            answer = b"%s=%d" % (name.encode(), self.state.total)
+            if self.state.total + number > MOST:
+                answer = refusal(name)
+            else:
+                self.state.total += number
+                answer = b"%s=%d" % (name.encode(), self.state.total)
         if session is not None:
             session.send(answer)
 
@@ -117,12 +125,12 @@ class Counter(ClusteredService):
         """Count, by the rules of the log's position, and return the answer."""
         state = self.state
         if state.total + number > MOST:
-            return b"error"
+            return refusal(name)
         if state.rules == 1:  # exactly what the first release does, and nothing else is kept
             state.total += number
             return b"%s=%d" % (name.encode(), state.total)
         if name not in state.totals and len(state.totals) == MOST_NAMES:
-            return b"error"
+            return refusal(name)
         state.total += number
         state.totals[name] = state.totals.get(name, 0) + number
         return b"%s=%d" % (name.encode(), state.totals[name])

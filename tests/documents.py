@@ -124,7 +124,7 @@ PLAN: dict[str, Plan] = {
     "README.md: A cluster of one, without Java (sh)": Commands(),
     "README.md: Beside an existing node (sh)": Commands(),
     "README.md: A client (python)": Runs("cluster", prints="one="),
-    "README.md: A client (python 2)": Runs("cluster", prints="b'two="),
+    "README.md: A client (python 2)": Runs("cluster", prints="b'2="),
     "README.md: Operating a node (sh)": Commands(),
     "README.md: What the log says (sh)": Commands(),
     "README.md: What the log says (python)": Checked(_SPARK),

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from container.errors import (
     LeaderChangedError,
     MessageTooLongError,
     Outcome,
+    RequestTimedOutError,
     TimedOutError,
 )
 from tests import ingress_member
@@ -148,6 +150,60 @@ async def test_a_cancelled_request_leaves_nothing(members: ThreadedMembers, memb
         results = await asyncio.gather(*requests, return_exceptions=True)
         assert all(isinstance(result, asyncio.CancelledError) for result in results)
         assert client._requests == {}
+
+
+async def test_a_late_reply_never_answers_the_next_request_with_its_key(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        with pytest.raises(RequestTimedOutError):
+            await client.request(b"7:", key=7, timeout=0.05)
+        asking = asyncio.create_task(client.request(b"8:", key=8))
+        await until(lambda: len(members.do(member.payloads)) == 2, "the second to be in flight")
+        asking.cancel()
+        await asyncio.wait([asking])
+        members.do(member.echo)
+        for key in (7, 8):
+            with pytest.raises(ClusterError, match=f"key {key} was that of a request whose reply may still come"):
+                await client.request(b"%d:again" % key, key=key)
+        for late in (b"7:late", b"8:late"):
+            members.do(partial(member.message, late))
+        await until(lambda: client.unmatched_replies == 2, "the late replies")
+        assert [await client.request(b"%d:again" % key, key=key) for key in (7, 8)] == [b"7:again", b"8:again"]
+
+
+async def test_a_reply_that_came_before_the_end_counts_as_answered_and_nothing_else(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        asking = [asyncio.create_task(client.request(b"%d:" % key, key=key)) for key in range(200)]
+        await until(lambda: client.request_counts.sent == 200, "all to be sent")
+        members.do(lambda: None)  # the member has answered all, and then it ends the session
+        members.do(lambda: member.session_event(5, ingress_member.CLOSED, "TIMEOUT"))
+        deadline = time.monotonic() + LIMIT_S
+        while not client._poller.is_ended:  # the loop does not run, and hears of replies and end together
+            assert time.monotonic() < deadline, "the end did not come"
+            members.do(lambda: None)
+        assert await asyncio.gather(*asking) == [b"%d:" % key for key in range(200)]
+        assert client.request_counts == RequestCounts(
+            sent=200, answered=200, resent=0, unknown=0, unmatched=0, in_flight=0
+        )
+
+
+async def test_a_reply_that_comes_as_its_time_ends_is_returned(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        asking = asyncio.create_task(client.request(b"7:", key=7, timeout=0.2))
+        await until(lambda: client.request_counts.sent == 1, "it to be sent")
+        client._table.answer(client.cluster_session_id, 7, b"7:just in time")
+        due = time.monotonic() + 0.3
+        while time.monotonic() < due:  # the loop does not run until the time-out is due as well
+            members.do(lambda: None)
+        assert await asking == b"7:just in time"
+        assert client.request_counts[:4] == (1, 1, 0, 0)
 
 
 async def test_requests_need_correlate_and_keys_of_their_own(
@@ -404,7 +460,9 @@ async def test_requests_in_flight_end_or_are_sent_again_when_the_leader_changes(
         assert client.request_counts == RequestCounts(
             sent=1001, answered=500, resent=500, unknown=501, unmatched=0, in_flight=0
         )
-        assert await client.request(b"7:", key=7) == b"7:"
+        with pytest.raises(ClusterError, match="key 7 was that of a request whose reply may still come"):
+            await client.request(b"7:", key=7)
+        assert await client.request(b"1001:", key=1001) == b"1001:"
 
 
 async def test_requests_end_when_the_leader_is_given_up_and_those_that_may_be_sent_again_wait(

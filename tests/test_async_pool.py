@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -354,15 +355,39 @@ async def test_requests_time_out_and_keys_are_not_taken_twice(members: GatewayMe
         be_silent(members, member)
         with pytest.raises(RequestTimedOutError, match="no reply with key 7 within 0.05 s"):
             await session.request(b"7:", key=7, timeout=0.05)
-        asking = asyncio.create_task(session.request(b"7:", key=7))
-        await until(lambda: len(members.do(member.payloads)) == 2, "the request to be in flight")
-        with pytest.raises(ClusterError, match="a request with key 7 is already waiting for its reply"):
+        with pytest.raises(ClusterError, match="key 7 was that of a request whose reply may still come"):
             await session.request(b"7:", key=7)
+        asking = asyncio.create_task(session.request(b"8:", key=8))
+        await until(lambda: len(members.do(member.payloads)) == 2, "the request to be in flight")
+        with pytest.raises(ClusterError, match="a request with key 8 is already waiting for its reply"):
+            await session.request(b"8:", key=8)
         asking.cancel()
         await asyncio.wait([asking])
         counts = pool.request_counts
         assert counts is not None
         assert (counts.sent, counts.unknown, counts.in_flight) == (2, 2, 0)
+
+
+async def test_a_reply_that_the_loop_has_not_heard_of_when_time_is_up_is_returned(
+    members: GatewayMembers, member: Gateway
+) -> None:
+    async with connecting(members) as pool:
+        (session,) = await pool.open_all(1)
+        be_silent(members, member)
+        asking = asyncio.create_task(session.request(b"7:", key=7, timeout=0.2))
+        await until(lambda: len(members.do(member.payloads)) == 1, "the request to be in flight")
+        members.do(lambda: member.message(b"7:just in time", session_id=session.cluster_session_id))
+        deadline = time.monotonic() + LIMIT_S
+        while pool._thread.table.counts.answered == 0:  # the loop does not run
+            assert time.monotonic() < deadline, "the reply did not come"
+            members.do(lambda: None)
+        due = time.monotonic() + 0.3
+        while time.monotonic() < due:
+            members.do(lambda: None)
+        assert await asking == b"7:just in time"
+        counts = pool.request_counts
+        assert counts is not None
+        assert counts[:4] == (1, 1, 0, 0)
 
 
 async def test_without_correlate_there_are_no_requests(members: GatewayMembers, member: Gateway) -> None:

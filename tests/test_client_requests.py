@@ -8,6 +8,7 @@ import pytest
 
 from container.api import BACK_PRESSURED, NOT_CONNECTED
 from container.client import AeronCluster, ClientState, Request, RequestCounts, SessionPool
+from container.client import requests as requests_module
 from container.client.requests import RequestTable
 from container.errors import (
     ClosedError,
@@ -151,6 +152,88 @@ def test_the_clusters_close_ends_requests(client: AeronCluster, member: IngressM
         with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT"):
             request.wait()
     assert counts(client)[:4] == (3, 0, 0, 3)
+
+
+# Replies that come late
+
+
+REFUSED = "key 7 was that of a request whose reply may still come, and would answer this one: use keys that are never"
+
+
+def test_a_late_reply_never_answers_the_next_request_with_its_key(client: AeronCluster, member: IngressMember) -> None:
+    with pytest.raises(RequestTimedOutError):
+        client.request(b"7:", key=7, timeout=0.5)
+    for call in (client.request, client.begin_request, client.try_request):
+        with pytest.raises(ClusterError, match=REFUSED) as refused:
+            call(b"7:again", key=7)
+        assert refused.value.outcome == Outcome.NOT_DONE
+    assert member.payloads() == [b"7:"]
+    member.message(b"7:late")
+    client.poll_egress()
+    request = client.begin_request(b"7:again", key=7)
+    member.message(b"7:of the second")
+    assert request.wait() == b"7:of the second"
+    assert counts(client) == RequestCounts(sent=2, answered=1, resent=0, unknown=1, unmatched=1, in_flight=0)
+
+
+def test_a_key_is_refused_until_all_leaders_that_were_asked_have_answered(
+    world: World, client: AeronCluster, member: IngressMember
+) -> None:
+    request = client.begin_request(b"7:", key=7, idempotent=True)
+    once = client.begin_request(b"8:", key=8)
+    leader = elect(world, member)
+    world.poll(client)
+    assert leader.payloads() == [b"7:"]
+    leader.message(b"7:first")
+    leader.message(b"8:of the log")
+    assert request.wait() == b"7:first"
+    assert isinstance(once.error, LeaderChangedError)
+    world.poll(client)
+    assert client.begin_request(b"8:again", key=8).is_sent
+    with pytest.raises(ClusterError, match=REFUSED):
+        client.request(b"7:again", key=7)
+    leader.message(b"7:second")
+    client.poll_egress()
+    assert client.begin_request(b"7:again", key=7).is_sent
+
+
+def test_a_callback_cannot_take_the_key_of_a_request_that_waits_to_be_sent(
+    world: World, client: AeronCluster, member: IngressMember
+) -> None:
+    inner: list[Request | None] = []
+
+    def ask() -> None:
+        world.listener.on_any = lambda: None
+        inner.append(client.try_request(b"7:of the callback", key=7))
+
+    world.listener.on_any = ask
+    member.message(b"an event")
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED])
+    with pytest.raises(ClusterError, match="a request with key 7 is already waiting"):
+        client.request(b"7:", key=7)
+    member.message(b"7:done")
+    assert inner[0] is not None
+    assert inner[0].wait() == b"7:done"
+    assert member.payloads() == [b"7:of the callback"]
+
+
+def test_keys_that_are_refused_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests_module, "MAX_OWED", 3)
+    table = RequestTable(key_of)
+    for key in range(5):
+        request = Request(key)
+        table.add(1, request, 3)
+        table.forget(1, request)
+    for key in (0, 1):
+        table.check_key(1, key)
+    for key in (2, 3, 4):
+        with pytest.raises(ClusterError, match="may still come"):
+            table.check_key(1, key)
+        table.check_key(2, key)
+    table.on_session_closed(1, "TIMEOUT")
+    for key in range(5):
+        table.check_key(1, key)
+    assert table._keys == {}
 
 
 # Leaders that change
@@ -348,6 +431,21 @@ def test_keys_of_a_pool_are_of_each_session(world: World, pool: SessionPool, gat
     assert counts(pool)[:2] == (4, 4)
 
 
+def test_a_key_of_a_pooled_session_is_free_again_in_its_next_session(
+    world: World, pool: SessionPool, gateway: Gateway
+) -> None:
+    first, second = pool.open_all(2)
+    with pytest.raises(RequestTimedOutError):
+        first.request(b"7:", key=7, timeout=0.5)
+    with pytest.raises(ClusterError, match=REFUSED):
+        first.request(b"7:", key=7)
+    assert second.begin_request(b"7:", key=7).is_sent
+    gateway.session_event(5, ingress_member.CLOSED, "TIMEOUT", session_id=first.cluster_session_id)
+    answer(gateway)
+    pool.poll()
+    assert first.request(b"7:next", key=7) == b"7:next"
+
+
 def led_by_member_1(world: World, old: Gateway, session_ids: range) -> Gateway:
     leader = Gateway(world.driver, 1, MEMBER_1)
     leader.leadership_term_id = 4
@@ -425,9 +523,9 @@ def test_counts_add_up_whatever_ends_a_request() -> None:
     table.forget(1, requests[1])
     table.expire(2)
     table.on_session_closed(2, "another")
-    assert [request.key for request in ended] == [2]
+    assert [request.key for request in ended] == [0, 2]
     table.on_new_leader(3, 0)
     assert table.counts == RequestCounts(sent=6, answered=1, resent=0, unknown=2, unmatched=0, in_flight=3)
     table.on_new_leader(4, 1)
-    assert [request.key for request in ended] == [2, 3, 4, 5]
+    assert [request.key for request in ended] == [0, 2, 3, 4, 5]
     assert table.counts == RequestCounts(sent=6, answered=1, resent=0, unknown=5, unmatched=0, in_flight=0)

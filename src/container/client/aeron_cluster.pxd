@@ -55,7 +55,8 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _adopt_session(self, int64_t cluster_session_id) except -1
     cdef int64_t _offer_vectors(self, BufferVectors* vectors) except? -6
     cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6
-    cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout) except? -6
+    cdef int64_t _offer_request_vectors(self, BufferVectors* vectors, object request) except? -6
+    cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout, object request) except? -6
     cdef bint _send_request(self, const uint8_t* request, size_t length) except -1
     cdef int _offer_keep_alive(self) except -1
     cdef int _track_result(self, int64_t result) except -1
@@ -63,7 +64,6 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _poll_state(self, bint is_drained) except -1
     cdef int _use_requests(self, object requests) except -1
     cdef int _settle_requests(self) except -1
-    cdef int64_t _resend(self, int64_t cluster_session_id, bytes message) except? -6
     cdef bint _is_reply(self, int64_t cluster_session_id, const uint8_t* payload, size_t length) except -1
     cdef object _new_request(self, int64_t cluster_session_id, tuple buffers, object key, object timeout,
                              object idempotent, object poll)

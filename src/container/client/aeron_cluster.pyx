@@ -353,7 +353,7 @@ cdef class AeronCluster(FragmentHandler):
             timeout = limit_s(timeout, 0)
         gather_vectors(&vectors, buffers)
         try:
-            return self._send_vectors(&vectors, timeout)
+            return self._send_vectors(&vectors, timeout, None)
         finally:
             release_vectors(&vectors)
 
@@ -379,12 +379,24 @@ cdef class AeronCluster(FragmentHandler):
         self._track_result(result)
         return result
 
-    cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout) except? -6:
+    cdef int64_t _offer_request_vectors(self, BufferVectors* vectors, object request) except? -6:
+        # Nothing comes between the check of the key and the request's place in the table.
+        cdef int64_t result
+        if request is None:
+            return self._offer_vectors(vectors)
+        self._requests.check_key(self.cluster_session_id, request.key)
+        result = self._offer_vectors(vectors)
+        if result > 0:
+            self._requests.add(self.cluster_session_id, request, self.leadership_term_id)
+        return result
+
+    cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout, object request) except? -6:
+        # request: in flight when it is accepted; None of a message that is no request.
         cdef int64_t result
         cdef int64_t deadline_ns = self._client.clock.nano_time() + <int64_t> (timeout * NS_PER_S)
         self._idle.reset()
         while True:
-            result = self._offer_vectors(vectors)
+            result = self._offer_request_vectors(vectors, request)
             if result > 0:
                 return result
             self._check_open()
@@ -509,29 +521,39 @@ cdef class AeronCluster(FragmentHandler):
 
         Poll and idle meanwhile. ``timeout`` is in seconds, for both together (None: the message timeout). With a new
         leader the request is sent again if it is ``idempotent``: the service may carry it out twice; None leaves that
-        to the ``resend`` of :meth:`enable_requests`. Raise SendTimedOutError when it was not sent in time, and then
-        as :meth:`container.client.Request.wait`; ClosedError, ConfigurationError without ``correlate``, ClusterError
-        while a request with that key waits or from a listener's callback.
+        to the ``resend`` of :meth:`enable_requests`. Use each ``key`` once: a reply says which key it answers, and not
+        which request. Raise SendTimedOutError when it was not sent in time, and then as
+        :meth:`container.client.Request.wait`; ClosedError, ConfigurationError without ``correlate``; ClusterError
+        from a listener's callback, and while a reply with that key may still come: to a request that waits, that ended
+        without its reply, or that was sent again. The last 65,536 keys are remembered, until the session ends.
         """
         return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
 
     def begin_request(self, *buffers, key, timeout=None, idempotent=None):
         """Send a message as :meth:`request` does, and return a :class:`container.client.Request` immediately, so that
         many can be in flight. Polls drive it; its ``wait()`` polls until the reply is there."""
+        cdef BufferVectors vectors
         self._check_open()
         request = self._new_request(self.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
-        self.send(*buffers, timeout=request._timeout)
-        self._requests.add(self.cluster_session_id, request, self.leadership_term_id)
+        gather_vectors(&vectors, buffers)
+        try:
+            self._send_vectors(&vectors, request._timeout, request)
+        finally:
+            release_vectors(&vectors)
         return request
 
     def try_request(self, *buffers, key, timeout=None, idempotent=None):
         """As :meth:`begin_request`, but offer the message once; return None when that was not accepted."""
+        cdef BufferVectors vectors
+        cdef int64_t result = 0
         self._check_open()
         request = self._new_request(self.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
-        if self.offer(*buffers) <= 0:
-            return None
-        self._requests.add(self.cluster_session_id, request, self.leadership_term_id)
-        return request
+        gather_vectors(&vectors, buffers)
+        try:
+            result = self._offer_request_vectors(&vectors, request)
+        finally:
+            release_vectors(&vectors)
+        return request if result > 0 else None
 
     cdef object _new_request(self, int64_t cluster_session_id, tuple buffers, object key, object timeout,
                              object idempotent, object poll):
@@ -557,14 +579,14 @@ cdef class AeronCluster(FragmentHandler):
         self._requests.on_new_leader(self.leadership_term_id, self.leader_member_id)
         if self._state != STATE_CONNECTED:
             return 0
-        for cluster_session_id, request, message in self._requests.unsent(self.leadership_term_id):
-            if self._resend(cluster_session_id, message) <= 0:
-                return 0
-            self._requests.on_resent(request, self.leadership_term_id)
-        self._is_settling = False
-        return 1
+        resend = self._resend
+        while self._requests.resend_next(resend):
+            pass
+        self._is_settling = not self._requests.is_all_resent
+        return not self._is_settling
 
-    cdef int64_t _resend(self, int64_t cluster_session_id, bytes message) except? -6:
+    def _resend(self, int64_t cluster_session_id, bytes message not None):
+        """Offer a request to the new leader again; result as for :meth:`offer`."""
         cdef uint8_t header[HEADER_LENGTH]
         cdef BufferVector vectors[2]
         cdef int64_t result

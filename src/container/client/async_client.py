@@ -32,6 +32,7 @@ from container.client.requests import (
     Request,
     RequestCounts,
     RequestTable,
+    Verdict,
     as_bytes,
     check_key,
     check_requests,
@@ -43,6 +44,7 @@ from container.errors import (
     ClusterError,
     ClusterUnavailableError,
     ConfigurationError,
+    ContainerError,
     RequestClosedError,
     RequestTimedOutError,
     SendTimedOutError,
@@ -84,24 +86,22 @@ class _AdminKey(int):
 
 
 class _AwaitedRequest(Request):
-    """A request and the future that gets its reply."""
+    """A request and the future that gets its reply. It ends on the loop's thread, which alone knows what has come."""
 
     __slots__ = ("reply",)
 
-    def __init__(
-        self,
-        key: Hashable,
-        reply: asyncio.Future[Any],
-        message: bytes | None,
-        on_end: Callable[[Request], object],
-    ) -> None:
-        super().__init__(key, message, on_end=on_end)
+    def __init__(self, key: Hashable, reply: asyncio.Future[Any], message: bytes | None = None) -> None:
+        super().__init__(key, message)
         self.reply = reply
 
-    def fail(self) -> None:
-        """On the loop's thread: whoever awaits the reply gets the error."""
-        if self.error is not None and not self.reply.done():
-            self.reply.set_exception(self.error)
+    def end(self, *, payload: bytes | None = None, error: ContainerError | None = None) -> None:
+        super().end(payload=payload, error=error)
+        if self.reply.done():
+            return
+        if error is not None:
+            self.reply.set_exception(error)
+        else:
+            self.reply.set_result(payload)
 
 
 class _AsyncListener(EgressListener):
@@ -192,7 +192,7 @@ class AsyncAeronCluster:
         self._taken: deque[Any] = deque()  # what the poller has read, and is not handled yet
         self._receivers: set[asyncio.Future[None]] = set()
         self._table = RequestTable(None, resend=resend)  # correlate() is called here, on the loop's thread
-        self._requests: dict[Hashable, asyncio.Future[EgressMessage]] = {}
+        self._requests: dict[Hashable, asyncio.Future[bytes]] = {}  # those too that wait to be sent
         self._admin_requests: dict[int, asyncio.Future[AdminResponse]] = {}
         self._sending = asyncio.Lock()
         self._sends = 0
@@ -325,7 +325,8 @@ class AsyncAeronCluster:
         """Send a message and return the payload of the reply for which ``correlate`` returns ``key``.
 
         ``timeout`` is in seconds, for both together (None: the message timeout). Replies that come later are
-        dropped and counted in :attr:`request_counts`.
+        dropped and counted in :attr:`request_counts`. Use each ``key`` once: a reply says which key it answers, and not
+        which request.
 
         A new leader will not answer what the last one was sent. So with a new leader an ``idempotent`` request is sent
         again, before anything else and in the order in which the requests were sent first, once to each leader; the
@@ -339,7 +340,8 @@ class AsyncAeronCluster:
             RequestClosedError: the client gets closed, and the request may have been processed.
             ClosedError: the client is closed already.
             ConfigurationError: :func:`aconnect` was given no ``correlate``.
-            ClusterError: a request with that key is waiting already.
+            ClusterError: a reply with that key may still come: to a request that waits, that ended without its reply
+                (the last 65,536 are remembered, until the session ends), or that was sent again.
         """
         self._check_loop()
         limit = limit_s(timeout, self._cluster.context.message_timeout)
@@ -347,11 +349,13 @@ class AsyncAeronCluster:
         try:
             async with asyncio.timeout(limit):
                 await self._send(buffers, limit, request)
-                message: EgressMessage = await request.reply
-                return message.payload
+                payload: bytes = await request.reply
+                return payload
         except TimedOutError:
             raise
         except TimeoutError:
+            if request.payload is not None:  # it came in the same turn of the loop
+                return request.payload
             raise request_timeout(key, limit, is_sent=request.is_sent) from None
         finally:
             self._close_request(request)
@@ -362,8 +366,9 @@ class AsyncAeronCluster:
         check_key(key)
         if key in self._requests:
             raise ClusterError(f"a request with key {key!r} is already waiting for its reply")
+        self._table.check_key(self.cluster_session_id, key)
         message = as_bytes(buffers) if self._table.is_resendable(idempotent) else None
-        request = _AwaitedRequest(key, self._loop.create_future(), message, self._poller.on_request_end)
+        request = _AwaitedRequest(key, self._loop.create_future(), message)
         self._requests[key] = request.reply
         return request
 
@@ -385,7 +390,7 @@ class AsyncAeronCluster:
         limit = limit_s(timeout, self._cluster.context.message_timeout)
         correlation_id = self._poller.next_correlation_id()
         answer: asyncio.Future[AdminResponse] = self._loop.create_future()
-        request = _AwaitedRequest(_AdminKey(correlation_id), answer, None, self._poller.on_request_end)
+        request = _AwaitedRequest(_AdminKey(correlation_id), answer)
         self._admin_requests[correlation_id] = answer
         try:
             async with asyncio.timeout(limit):
@@ -454,11 +459,11 @@ class AsyncAeronCluster:
         if isinstance(item, EgressMessage):
             if self._is_reply(item) or not self._inbox.put(item):
                 self._poller.release(item)
+        elif isinstance(item, Verdict):
+            self._table.end(*item)
         elif isinstance(item, tuple):
             self._poller.release(item)
             self._tell(*item)
-        elif isinstance(item, _AwaitedRequest):
-            item.fail()
         elif isinstance(item, Exception):
             self._report("the cluster's client met an error and goes on", item)
 
@@ -470,8 +475,6 @@ class AsyncAeronCluster:
             if key is None:
                 return False
             self._table.answer(self.cluster_session_id, key, message.payload)
-            if key in self._requests:
-                _settle(self._requests[key], message)
         except Exception as error:  # of a key that cannot be hashed or compared as well
             self._report("correlate() failed; the message is taken for no reply", error)
             return False
@@ -479,8 +482,8 @@ class AsyncAeronCluster:
 
     def _tell(self, callback: str, arguments: tuple[Any, ...]) -> None:
         if callback == "on_admin_response" and arguments[1] in self._admin_requests:
-            self._table.answer(self.cluster_session_id, _AdminKey(arguments[1]), b"")
             _settle(self._admin_requests[arguments[1]], AdminResponse(*arguments[1:]))
+            self._table.answer(self.cluster_session_id, _AdminKey(arguments[1]), b"")
             return
         try:
             getattr(self._listener, callback)(*arguments)
@@ -511,6 +514,7 @@ class AsyncAeronCluster:
         for waiting in waiters:
             if not waiting.done():
                 waiting.set_exception(error)
+        self._table.on_session_closed(self.cluster_session_id, str(self._poller.close_reason))
         _settle(self._ended, None)
 
     async def __aenter__(self) -> AsyncAeronCluster:

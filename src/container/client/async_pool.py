@@ -141,18 +141,12 @@ class _News(PoolListener):
 class _AwaitedRequest(Request):
     """A request of a pooled session, and the future that gets its reply."""
 
-    __slots__ = ("_arrived", "reply", "session_id")
+    __slots__ = ("reply", "session_id")
 
     def __init__(self, key: Hashable, message: bytes | None, reply: asyncio.Future[bytes], arrived: list[Any]) -> None:
-        super().__init__(key, message)
+        super().__init__(key, message, on_end=arrived.append)  # on the pool's thread: the loop hears of it in its turn
         self.reply = reply
         self.session_id = -1  # that it was sent in
-        self._arrived = arrived
-
-    def end(self, *, payload: bytes | None = None, error: ContainerError | None = None) -> None:
-        """On the pool's thread: the loop hears of it in its turn."""
-        super().end(payload=payload, error=error)
-        self._arrived.append(self)
 
     def settle(self) -> None:
         """On the loop's thread."""
@@ -449,7 +443,7 @@ class AsyncPooledSession:
             RequestTimedOutError: no reply in time; the request may have been processed anyway.
             ClosedError: the session is closed already.
             ConfigurationError: the pool was given no ``correlate``.
-            ClusterError: a request of this session with that key is waiting already.
+            ClusterError: a reply with that key may still come in this session, as there.
         """
         pool = self.pool
         pool._check_loop()
@@ -467,10 +461,12 @@ class AsyncPooledSession:
         except TimedOutError:
             raise
         except TimeoutError:
+            pool._forget(request)
+            if request.payload is not None:  # it had come, and this loop had not heard of it
+                return request.payload
             raise request_timeout(key, limit, is_sent=request.is_sent) from None
         finally:
-            with pool._thread.lock:
-                pool._thread.table.forget(request.session_id, request)
+            pool._forget(request)
             if not request.reply.cancel() and not request.reply.cancelled():
                 request.reply.exception()  # seen, so that it is not reported as never retrieved
 
@@ -763,6 +759,10 @@ class AsyncSessionPool:
                 if result > 0 or session.state is not PooledSessionState.CONNECTED:
                     return result
                 await asyncio.sleep(_PAUSE_S)
+
+    def _forget(self, request: _AwaitedRequest) -> None:
+        with self._thread.lock:
+            self._thread.table.forget(request.session_id, request)
 
     async def _after_send(self) -> None:
         self._sends += 1

@@ -45,6 +45,7 @@ from container.client.reconnection import (
 from container.client.requests import (
     NO_REQUESTS,
     Correlate,
+    Request,
     RequestCounts,
     check_key,
     check_requests,
@@ -239,6 +240,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         except TimedOutError:
             raise
         except TimeoutError:
+            if asked.payload is not None:  # it came in the same turn of the loop
+                return asked.payload
             if asked.sends == 0:
                 raise self._not_accepted(limit) from None
             raise request_timeout(key, limit, is_sent=True) from None
@@ -248,14 +251,17 @@ class AsyncReconnectingClient(ReconnectingBase):
             raise
         finally:
             self._leave(asked.entry)
-            self._answered += asked.is_answered
-            self._unknown += asked.sends > 0 and not asked.is_answered
+            if asked.payload is not None:
+                self._answered += 1
+                self._round_trips.record(time.monotonic_ns() - asked.sent_ns)
+            else:
+                self._unknown += asked.sends > 0
 
     async def _ask(self, asked: _Asked) -> bytes:
         asked.entry = await self._put(asked.buffers)
         while True:
             client = await self._turn(asked.entry)
-            request = client._open_request(asked.buffers, asked.key, asked.is_idempotent)
+            request = asked.request = client._open_request(asked.buffers, asked.key, asked.is_idempotent)
             try:
                 try:
                     await client._send(asked.buffers, asked.limit, request)
@@ -263,9 +269,7 @@ class AsyncReconnectingClient(ReconnectingBase):
                     if request.is_sent:
                         self._count_send(asked)
                 self._end_turn(asked.entry)
-                payload: bytes = (await request.reply).payload
-                asked.is_answered = True
-                self._round_trips.record(time.monotonic_ns() - asked.sent_ns)
+                payload: bytes = await request.reply
                 return payload
             except ClosedError:
                 if request.is_sent and not asked.is_idempotent:
@@ -531,9 +535,14 @@ class _Asked:
         self.is_idempotent = is_idempotent
         self.limit = limit
         self.entry: OutboxEntry | None = None
+        self.request: Request | None = None  # of the session that it was sent in last
         self.sends = 0
         self.sent_ns = 0  # the first time
-        self.is_answered = False
+
+    @property
+    def payload(self) -> bytes | None:
+        """The reply's, which its session's request has."""
+        return None if self.request is None else self.request.payload
 
 
 def _is_waiting(entry: OutboxEntry) -> bool:

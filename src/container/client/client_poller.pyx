@@ -97,8 +97,8 @@ cdef class ClientPoller(EgressHandler):
     cdef object _lock
     cdef object _wake
     cdef object _thread
-    cdef object _requests                       # RequestTable; its requests end on either thread
-    # EgressMessage, (name of a listener's callback, arguments), Request that has ended, Exception. Never replaced: one
+    cdef object _requests                       # RequestTable; its requests end on the loop's thread
+    # EgressMessage, (name of a listener's callback, arguments), Verdict on a request, Exception. Never replaced: one
     # thread takes from its front, others append to it.
     cdef list _arrived
     cdef bint _is_wake_due                      # the loop knows, and has not looked yet
@@ -128,6 +128,7 @@ cdef class ClientPoller(EgressHandler):
         self._lock = threading.Lock()
         self._wake = wake
         self._arrived = []
+        requests.defer(self._arrived.append)    # behind what came before
         self._max_waiting = max_waiting
         self._max_waiting_bytes = max_waiting_bytes
         self._open_nudge()
@@ -206,10 +207,6 @@ cdef class ClientPoller(EgressHandler):
         self._requests.add(self._cluster.cluster_session_id, request, self._cluster.leadership_term_id)
         return 0
 
-    def on_request_end(self, request):
-        """Given to each Request: the loop hears of its error in its turn, behind what came before."""
-        self._arrived.append(request)
-
     def next_correlation_id(self):
         """As :meth:`AeronCluster.next_correlation_id`."""
         with self._lock:
@@ -228,8 +225,8 @@ cdef class ClientPoller(EgressHandler):
             return self._cluster.close_reason
 
     def take(self):
-        """What has come since the last call, in order (list): EgressMessage, a callback's name and arguments, a Request
-        that ended with an error, or an exception that ended a poll."""
+        """What has come since the last call, in order (list): EgressMessage, a callback's name and arguments, a Verdict
+        on a request, or an exception that ended a poll."""
         cdef list arrived
         self._is_wake_due = False               # before it looks: what comes later wakes it again
         arrived = self._arrived[:]
@@ -433,7 +430,7 @@ cdef Py_ssize_t _length(item) except -1:
     """Bytes of what came from the cluster."""
     if isinstance(item, EgressMessage):
         return len((<EgressMessage> item).payload)
-    if isinstance(item, tuple):
+    if type(item) is tuple:
         *_, last = item[1]
         return len(last) if isinstance(last, bytes) else 0
     return 0

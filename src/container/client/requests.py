@@ -3,11 +3,16 @@
 Free of I/O. A request is bound to the leadership term in which it was sent: the leader of another term will not answer
 it. So with a new leader it is sent again, where the caller allows that, or ends with an error that says that its
 outcome is unknown. The client that owns the table polls, offers and keeps the time.
+
+A reply says which key it answers, and not which request. So a key is refused while a reply with it may still come: to a
+request that waits, that ended without its reply, or that was sent to two leaders and answered by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Hashable
+from collections import OrderedDict, deque
+from collections.abc import Buffer, Callable, Hashable, Iterator
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from container.client.client_context import check_flag
@@ -25,9 +30,14 @@ from container.transport.clocks import SystemClock
 
 type Correlate = Callable[[bytes], Hashable | None]
 type _Place = tuple[int, Hashable]
+type _Sent = tuple[_Place, Request]
 
 _NO_TERM = -1
 _NEVER_NS = 2**63 - 1
+_MIN_COMPACTED = 1_024
+
+MAX_OWED = 65_536
+"""Keys that are refused because a reply may still come. Beyond that the oldest are usable again."""
 
 
 class RequestCounts(NamedTuple):
@@ -58,8 +68,10 @@ class Request:
 
     __slots__ = (
         "_deadline_ns",
+        "_is_doomed",
         "_message",
         "_on_end",
+        "_owed",
         "_poll",
         "_sent_ns",
         "_term",
@@ -81,7 +93,7 @@ class Request:
         poll: Callable[[], object] | None = None,
         on_end: Callable[[Request], object] | None = None,
     ) -> None:
-        """For the client: ``message`` is kept to be sent again, None for never; ``on_end`` gets an error."""
+        """For the client: ``message`` is kept to be sent again, None for never; ``on_end`` is called at the end."""
         #: What its reply is found by.
         self.key = key
         #: True once :attr:`payload` or :attr:`error` is there.
@@ -97,6 +109,8 @@ class Request:
         self._deadline_ns = deadline_ns
         self._term = _NO_TERM
         self._sent_ns = 0
+        self._owed = 0  # replies that may come: one for each time that it was sent
+        self._is_doomed = False  # its owner has been told how it ends
         self._poll = poll
         self._on_end = on_end
 
@@ -126,10 +140,46 @@ class Request:
         self.payload = payload
         self.error = error
         self.is_done = True
+        if self._on_end is not None:
+            self._on_end(self)
 
     def __repr__(self) -> str:
         state = "waits" if not self.is_done else "answered" if self.error is None else type(self.error).__name__
         return f"<Request {self.key!r} {state}>"
+
+
+class Verdict(NamedTuple):
+    """How a request is to end, for the owner of its fate: see :meth:`RequestTable.defer`."""
+
+    place: _Place
+    request: Request
+    error: ContainerError
+
+
+class Deadlines[T]:
+    """What has a deadline, the first that comes first. ``is_over`` says what has ended before its own."""
+
+    def __init__(self, is_over: Callable[[T], bool]) -> None:
+        self._is_over = is_over
+        self._heap: list[tuple[int, int, T]] = []
+        self._number = 0
+        self._most = _MIN_COMPACTED
+
+    def add(self, deadline_ns: int, item: T) -> None:
+        """It may be added again, with the same deadline or another."""
+        if len(self._heap) >= self._most:
+            self._heap = [entry for entry in self._heap if not self._is_over(entry[2])]
+            heapify(self._heap)
+            self._most = max(_MIN_COMPACTED, 2 * len(self._heap))
+        self._number += 1
+        heappush(self._heap, (deadline_ns, self._number, item))
+
+    def due(self, now_ns: int) -> Iterator[T]:
+        """Those whose deadline has come and which are not over; each is returned once."""
+        while self._heap and self._heap[0][0] <= now_ns:
+            item = heappop(self._heap)[2]
+            if not self._is_over(item):
+                yield item
 
 
 class RequestTable:
@@ -137,6 +187,8 @@ class RequestTable:
 
     ``correlate`` returns the key of the request that a payload answers, None for a payload that is no reply. ``resend``
     is for requests that do not say whether they may be sent again.
+
+    One thread at a time uses it. An asyncio client has two: see :meth:`defer`.
     """
 
     def __init__(self, correlate: Correlate | None, *, resend: bool = False) -> None:
@@ -146,9 +198,13 @@ class RequestTable:
         #: Whoever owns the table has it use the owner's clock.
         self.round_trips = RoundTripRecorder(SystemClock())
         self._waiting: dict[_Place, Request] = {}
-        self._next_deadline_ns = _NEVER_NS
-        # Each is counted by one thread of an asyncio client: its poller's counts `_resent` and `_ended`.
-        self._sent = self._answered = self._unmatched = self._forgotten = self._resent = self._ended = 0
+        self._owed: OrderedDict[_Place, int] = OrderedDict()  # replies that may come to requests that have ended
+        self._keys: dict[int, dict[Hashable, None]] = {}  # by session: of those that wait, and of those owed
+        self._deadlines: Deadlines[_Sent] = Deadlines(lambda sent: sent[1].is_done)
+        self._to_resend: deque[_Sent] = deque()
+        self._term = _NO_TERM  # for which that was filled
+        self._defer: Callable[[Verdict], object] | None = None
+        self._sent = self._answered = self._unmatched = self._resent = self._unknown = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -159,16 +215,19 @@ class RequestTable:
         self.correlate = correlate
         self.resend = resend
 
+    def defer(self, tell: Callable[[Verdict], object]) -> None:
+        """Another thread decides about leaders and the client's end, and does not know which replies have come.
+
+        From now on ``tell`` is called there with how a request is to end, and the request's owner calls :meth:`end`
+        in its turn: a reply that has come before counts.
+        """
+        self._defer = tell
+
     @property
     def counts(self) -> RequestCounts:
         """Counts of the requests so far, by outcome."""
         return RequestCounts(
-            self._sent,
-            self._answered,
-            self._resent,
-            self._forgotten + self._ended,
-            self._unmatched,
-            len(self._waiting),
+            self._sent, self._answered, self._resent, self._unknown, self._unmatched, len(self._waiting)
         )
 
     def is_resendable(self, idempotent: bool | None) -> bool:
@@ -176,26 +235,49 @@ class RequestTable:
         return is_idempotent(idempotent, self.resend)
 
     def check_key(self, session_id: int, key: Hashable) -> None:
-        """Raise ClusterError when a request of that session with that key waits already, TypeError for a key that
+        """Raise ClusterError when a reply of that session with that key may still come, TypeError for a key that
         cannot be hashed."""
         check_key(key)
-        if (session_id, key) in self._waiting:
+        place = (session_id, key)
+        if place in self._waiting:
             raise ClusterError(f"a request with key {key!r} is already waiting for its reply")
+        if place in self._owed:
+            raise ClusterError(
+                f"key {key!r} was that of a request whose reply may still come, and would answer this one: use keys "
+                "that are never used twice, such as numbers that go up"
+            )
 
     def add(self, session_id: int, request: Request, term: int) -> None:
         """The request was sent, to the leader of that term."""
+        place = (session_id, request.key)
         request._term = term
+        request._owed = 1
         request._sent_ns = self.round_trips.now_ns()
-        self._waiting[session_id, request.key] = request
-        self._next_deadline_ns = min(self._next_deadline_ns, request._deadline_ns)
+        self._waiting[place] = request
+        self._keys.setdefault(session_id, {})[request.key] = None
+        if request._deadline_ns != _NEVER_NS:
+            self._deadlines.add(request._deadline_ns, (place, request))
         self._sent += 1
 
     def forget(self, session_id: int, request: Request) -> None:
         """Nobody waits for it any more, for another reason than an error that this table knows of."""
-        place = (session_id, request.key)
-        if self._waiting.get(place) is request and self._waiting.pop(place, None) is not None:
-            self._forgotten += 1
+        if self._take_out((session_id, request.key), request):
+            self._unknown += 1
             request.is_done = True
+
+    def end(self, place: _Place, request: Request, error: ContainerError) -> None:
+        """It ends with that error, unless it has ended."""
+        if self._take_out(place, request):
+            self._unknown += 1
+            request.end(error=error)
+
+    def _take_out(self, place: _Place, request: Request) -> bool:
+        """False when it is not there any more."""
+        if self._waiting.get(place) is not request:
+            return False
+        del self._waiting[place]
+        self._owe(place, request._owed)
+        return True
 
     # Replies
 
@@ -209,81 +291,132 @@ class RequestTable:
 
     def answer(self, session_id: int, key: Hashable, payload: bytes) -> bool:
         """End the request with that key; False when there is none."""
-        request = self._waiting.pop((session_id, key), None)
+        place = (session_id, key)
+        request = self._waiting.pop(place, None)
         if request is None:
             self._unmatched += 1
+            if place in self._owed:
+                self._owe(place, self._owed[place] - 1)
             return False
         self._answered += 1
+        self._owe(place, request._owed - 1)
         self.round_trips.record_since(request._sent_ns)
         request.end(payload=payload)
         return True
+
+    def _owe(self, place: _Place, replies: int) -> None:
+        """So many may still come for that key, for which no request waits."""
+        if replies > 0:
+            self._owed[place] = replies
+            if len(self._owed) <= MAX_OWED:
+                return
+            place, _ = self._owed.popitem(last=False)
+        else:
+            self._owed.pop(place, None)
+        session_id, key = place
+        keys = self._keys[session_id]
+        del keys[key]
+        if not keys:
+            del self._keys[session_id]
 
     # The end of leaders, clients and patience
 
     def on_leader_lost(self, leader_member_id: int) -> None:
         """The leader is gone: what may not be sent again ends now."""
-        self._end_all(
-            lambda place, request: request._message is None,
-            lambda place, request: LeaderChangedError(
-                f"request with key {request.key!r}: the leader, member {leader_member_id}, is lost, and no reply came; "
-                "its outcome is unknown"
-            ),
-        )
+        for place, request in self._in_flight():
+            if request._message is None:
+                self._conclude(
+                    place,
+                    request,
+                    LeaderChangedError(
+                        f"request with key {request.key!r}: the leader, member {leader_member_id}, is lost, and no "
+                        "reply came; its outcome is unknown"
+                    ),
+                )
 
     def on_new_leader(self, term: int, leader_member_id: int) -> None:
-        """A leader is there: what was sent in another term, and may not be sent again, ends now."""
-        self._end_all(
-            lambda place, request: request._message is None and request._term != term,
-            lambda place, request: LeaderChangedError(
-                f"request with key {request.key!r}: member {leader_member_id} leads since term {term}, and no reply "
-                f"came to what was sent in term {request._term}; its outcome is unknown"
-            ),
-        )
+        """A leader is there: what was sent in another term ends now, or is to be sent again: see :meth:`resend_next`.
+        Nothing happens the second time for a term."""
+        if term == self._term:
+            return
+        self._term = term
+        self._to_resend.clear()
+        for place, request in self._in_flight():
+            if request._term == term:
+                continue
+            if request._message is not None:
+                self._to_resend.append((place, request))
+                continue
+            self._conclude(
+                place,
+                request,
+                LeaderChangedError(
+                    f"request with key {request.key!r}: member {leader_member_id} leads since term {term}, and no "
+                    f"reply came to what was sent in term {request._term}; its outcome is unknown"
+                ),
+            )
 
-    def unsent(self, term: int) -> list[tuple[int, Request, bytes]]:
-        """What is to be sent again to the leader of that term: (session id, request, message), first sent first."""
-        return [
-            (session_id, request, request._message)
-            for (session_id, _), request in list(self._waiting.items())
-            if request._term != term and request._message is not None
-        ]
+    def resend_next(self, send: Callable[[int, bytes], int]) -> bool:
+        """Send the next request to the new leader again, first sent first. ``send`` is given its session's id and its
+        message, and returns a position (> 0) when that was accepted. False when it was not, or all were sent."""
+        while self._to_resend:
+            place, request = self._to_resend[0]
+            message = request._message
+            if self._waiting.get(place) is request and message is not None:
+                request._owed += 1  # before it is sent: its end may be noted on another thread
+                if send(place[0], message) <= 0:
+                    request._owed -= 1
+                    return False
+                self._to_resend.popleft()
+                request._term = self._term
+                request.resent += 1
+                self._resent += 1
+                return True
+            self._to_resend.popleft()
+        return False
 
-    def on_resent(self, request: Request, term: int) -> None:
-        """It was sent again, to the leader of that term."""
-        request._term = term
-        request.resent += 1
-        self._resent += 1
+    @property
+    def is_all_resent(self) -> bool:
+        """Whether nothing is to be sent again."""
+        return not self._to_resend
 
     def on_closed(self, reason: str) -> None:
-        """The client is closed: all requests end."""
-        self._end_all(lambda place, request: True, _closing(f"the client is closed: {reason}"))
+        """The client is closed: all requests end, and no reply comes any more."""
+        for place, request in self._in_flight():
+            self._conclude(place, request, _closing(request, f"the client is closed: {reason}"))
+        if self._defer is None:
+            self._owed.clear()
+            self._keys.clear()
 
     def on_session_closed(self, session_id: int, reason: str) -> None:
-        """A session of a pool is closed or lost: its requests end."""
-        self._end_all(lambda place, request: place[0] == session_id, _closing(f"session {session_id} ended: {reason}"))
+        """A session of a pool is closed or lost: its requests end, and no reply comes in it any more."""
+        for key in self._keys.pop(session_id, ()):
+            place = (session_id, key)
+            self._owed.pop(place, None)
+            request = self._waiting.pop(place, None)
+            if request is not None:
+                self._unknown += 1
+                request.end(error=_closing(request, f"session {session_id} ended: {reason}"))
 
     def expire(self, now_ns: int) -> None:
         """End the requests whose deadline has come."""
-        if now_ns < self._next_deadline_ns:
-            return
-        self._end_all(
-            lambda place, request: request._deadline_ns <= now_ns,
-            lambda place, request: RequestTimedOutError(
-                f"no reply with key {request.key!r} within {request._timeout:g} s"
-            ),
-        )
-        self._next_deadline_ns = min((request._deadline_ns for request in self._waiting.values()), default=_NEVER_NS)
+        for place, request in self._deadlines.due(now_ns):
+            self._conclude(
+                place,
+                request,
+                RequestTimedOutError(f"no reply with key {request.key!r} within {request._timeout:g} s"),
+            )
 
-    def _end_all(
-        self, applies: Callable[[_Place, Request], bool], error: Callable[[_Place, Request], ContainerError]
-    ) -> None:
-        for place, request in list(self._waiting.items()):
-            # Another thread may have taken it out meanwhile: an asyncio client's, whose reply has come.
-            if applies(place, request) and self._waiting.pop(place, None) is not None:
-                self._ended += 1
-                request.end(error=error(place, request))
-                if request._on_end is not None:
-                    request._on_end(request)
+    def _in_flight(self) -> list[_Sent]:
+        """Those whose end is not decided."""
+        return [sent for sent in list(self._waiting.items()) if not sent[1]._is_doomed]
+
+    def _conclude(self, place: _Place, request: Request, error: ContainerError) -> None:
+        if self._defer is None:
+            self.end(place, request, error)
+        else:
+            request._is_doomed = True
+            self._defer(Verdict(place, request, error))
 
 
 def check_requests(correlate: object, resend: object) -> None:
@@ -329,7 +462,5 @@ def _check_buffers(buffers: tuple[Buffer, ...]) -> None:
             )
 
 
-def _closing(reason: str) -> Callable[[_Place, Request], ContainerError]:
-    return lambda place, request: RequestClosedError(
-        f"request with key {request.key!r}: {reason}; its outcome is unknown"
-    )
+def _closing(request: Request, reason: str) -> ContainerError:
+    return RequestClosedError(f"request with key {request.key!r}: {reason}; its outcome is unknown")

@@ -144,7 +144,7 @@ cdef class PooledSession:
         :meth:`offer` and :meth:`SessionPool.poll` do. From a listener's callback the pool is not polled, so there a
         lost leader or session is a ClusterUnavailableError immediately.
         """
-        return self.pool._send(self, buffers, timeout)
+        return self.pool._send(self, buffers, timeout, None)
 
     def request(self, *buffers, key, timeout=None, idempotent=None):
         """Send a message and return its reply's payload (bytes); as :meth:`AeronCluster.request`.
@@ -684,7 +684,7 @@ cdef class SessionPool(FragmentHandler):
         self.cluster._track_result(result)
         return result
 
-    def _send(self, PooledSession session not None, tuple buffers, timeout):
+    def _send(self, PooledSession session not None, tuple buffers, timeout, request):
         cdef int64_t result
         cdef bint is_polling = self.cluster._is_polling
         self.cluster._check_thread()
@@ -692,7 +692,7 @@ cdef class SessionPool(FragmentHandler):
         cdef int64_t deadline_ns = self._now_ns() + <int64_t> (limit * NS_PER_S)
         self.cluster._idle.reset()
         while True:
-            result = self._offer(session, buffers)
+            result = self._offer_request(session, buffers, request)
             if result > 0:
                 return result
             if session._state == SESSION_CLOSED:
@@ -714,13 +714,16 @@ cdef class SessionPool(FragmentHandler):
     def _begin_request(self, PooledSession session not None, tuple buffers, key, timeout, idempotent):
         request = self.cluster._new_request(
             session.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
-        self._send(session, buffers, request._timeout)
-        self._requests.add(session.cluster_session_id, request, self.cluster.leadership_term_id)
+        self._send(session, buffers, request._timeout, request)
         return request
 
-    def _offer_request(self, PooledSession session not None, tuple buffers, request):
-        """As :meth:`PooledSession.offer`; if it is accepted, ``request`` (Request or None) is in flight."""
-        cdef int64_t result = self._offer(session, buffers)
+    cpdef object _offer_request(self, PooledSession session, tuple buffers, object request):
+        """As :meth:`PooledSession.offer`; if it is accepted, ``request`` (Request or None) is in flight. Raise
+        ClusterError when a reply with its key may still come, TypeError for a key that cannot be hashed."""
+        cdef int64_t result
+        if request is not None:
+            self._requests.check_key(session.cluster_session_id, request.key)
+        result = self._offer(session, buffers)
         if request is not None and result > 0:
             self._requests.add(session.cluster_session_id, request, self.cluster.leadership_term_id)
         return result
