@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Buffer, Callable, Hashable
 from dataclasses import replace
 from types import TracebackType
@@ -151,7 +152,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._counted: AsyncAeronCluster | None = None  # whose counts are not yet among those of all sessions
         self._round_trips = RoundTripRecorder(SystemClock())
         self._sender: OutboxEntry | None = None  # whose turn it is
-        self._blocked: dict[asyncio.Future[OutboxEntry], int] = {}  # who waits for room in the outbox, and how much
+        # Who waits for room in the outbox, and how much. One that is cancelled may still be among them.
+        self._blocked: OrderedDict[asyncio.Future[OutboxEntry], int] = OrderedDict()
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
         self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
@@ -336,7 +338,10 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._outbox.remove(entry)
             self._sender = entry
             entry.item.set_result(self._client)
-        while (room := next((room for room in self._blocked if not room.done()), None)) is not None:
+        while (room := next(iter(self._blocked), None)) is not None:
+            if room.done():
+                del self._blocked[room]
+                continue
             if not self._outbox.has_room(self._blocked[room]):
                 break
             room.set_result(self._outbox.put(self._blocked.pop(room), None)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack
@@ -34,6 +35,7 @@ from container.client.reconnection import (
 from container.client.requests import (
     NO_REQUESTS,
     Correlate,
+    Deadlines,
     Request,
     RequestCounts,
     as_bytes,
@@ -66,6 +68,7 @@ class _Item:
     __slots__ = (
         "deadline_ns",
         "error",
+        "in_flight",
         "is_idempotent",
         "is_sent",
         "key",
@@ -82,6 +85,7 @@ class _Item:
         self.deadline_ns = deadline_ns
         self.request: Request | None = None  # the user's; None of a message without one
         self.key: Hashable = None
+        self.in_flight: Request | None = None  # the session's, while it waits for its reply
         self.is_idempotent = False
         self.is_sent = False
         self.sends = 0
@@ -90,7 +94,7 @@ class _Item:
 
     @property
     def is_done(self) -> bool:
-        return self.is_sent or self.error is not None
+        return self.is_sent or self.error is not None or (self.request is not None and self.request.is_done)
 
     def fail(self, error: ContainerError) -> None:
         """End it, with an outcome that is unknown if it was sent in an earlier session."""
@@ -136,6 +140,8 @@ class ReconnectingClient(ReconnectingBase):
         self._term = -1
         self._round_trips = RoundTripRecorder(SystemClock())
         self._in_flight: dict[Request, OutboxEntry] = {}  # by the session's own request
+        self._settled: deque[Request] = deque()  # of these, those that have ended
+        self._deadlines: Deadlines[OutboxEntry] = Deadlines(lambda entry: entry.item.is_done)
         self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
         self._is_ended = False
         forks.own(self)
@@ -230,7 +236,7 @@ class ReconnectingClient(ReconnectingBase):
         """Nobody waits for a request any more: it is not sent, or not again in another session."""
         item: _Item = entry.item
         item.is_idempotent = False
-        if entry not in self._in_flight.values():
+        if item.in_flight is None:
             self._fail(entry, RequestClosedError(f"request with key {item.key!r}: its caller was interrupted"))
 
     def _item(self, buffers: tuple[Buffer, ...], timeout: float | None) -> _Item:
@@ -247,6 +253,7 @@ class ReconnectingClient(ReconnectingBase):
                 self._wait_once()
                 self._check_open()
         entry, gone = self._outbox.put(length, item)
+        self._deadlines.add(item.deadline_ns, entry)
         for dropped in gone:
             self._fail(dropped, OutboxFullError("the message gave its room in the outbox to a newer one"))
         return entry
@@ -279,7 +286,9 @@ class ReconnectingClient(ReconnectingBase):
         request = cluster.try_request(item.message, key=item.key, timeout=left, idempotent=item.is_idempotent)
         if request is None:
             return False
+        request._on_end = self._settled.append
         self._in_flight[request] = entry
+        item.in_flight = request
         if item.sends == 0:
             self._sent += 1
             item.sent_ns = self._now_ns()
@@ -375,9 +384,11 @@ class ReconnectingClient(ReconnectingBase):
 
     def _settle(self) -> None:
         """End the requests whose request to the session has ended, or put them back."""
-        for request in [request for request in self._in_flight if request.is_done]:
+        while self._settled:
+            request = self._settled.popleft()
             entry = self._in_flight.pop(request)
             item: _Item = entry.item
+            item.in_flight = None
             if request.error is None:
                 self._answered += 1
                 self._round_trips.record(self._now_ns() - item.sent_ns)
@@ -385,6 +396,7 @@ class ReconnectingClient(ReconnectingBase):
                 item.request.end(payload=request.payload)
             elif isinstance(request.error, RequestClosedError) and item.is_idempotent and not self.is_closed:
                 self._outbox.put_back(entry)
+                self._deadlines.add(item.deadline_ns, entry)
             elif isinstance(request.error, RequestTimedOutError):
                 self._fail(entry, self._time_is_up(item))  # of all sessions, and not of the last alone
             else:
@@ -399,8 +411,8 @@ class ReconnectingClient(ReconnectingBase):
         self._cluster = None
 
     def _expire(self, now_ns: int) -> None:
-        for entry in self._outbox.entries():
-            if now_ns >= entry.item.deadline_ns:
+        for entry in self._deadlines.due(now_ns):
+            if entry in self._outbox:  # what is in flight, the session's table ends
                 self._fail(entry, self._time_is_up(entry.item))
 
     def _time_is_up(self, item: _Item) -> TimedOutError:

@@ -11,6 +11,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from container.client.client_context import check_count, check_instance
@@ -204,12 +205,18 @@ class Outbox:
         self.policy = policy
         #: Entries that went to make room.
         self.dropped = 0
-        self._entries: OrderedDict[int, OutboxEntry] = OrderedDict()
+        self._entries: OrderedDict[int, OutboxEntry] = OrderedDict()  # that were never taken: their order is this one's
+        self._returned: dict[int, OutboxEntry] = {}  # that were put back
+        self._returned_numbers: list[int] = []  # heap of them, and of some that have left
         self._bytes = 0
         self._next_number = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._returned)
+
+    def __contains__(self, entry: OutboxEntry) -> bool:
+        """Whether the entry waits to be sent."""
+        return self._entries.get(entry.number) is entry or self._returned.get(entry.number) is entry
 
     @property
     def bytes(self) -> int:
@@ -218,7 +225,7 @@ class Outbox:
 
     def has_room(self, length: int) -> bool:
         """Whether a message of that length can be put."""
-        return len(self._entries) < self.max_messages and self._bytes + length <= self.max_bytes
+        return len(self) < self.max_messages and self._bytes + length <= self.max_bytes
 
     def put(self, length: int, item: Any) -> tuple[OutboxEntry, list[OutboxEntry]]:
         """Put a message at the end; return its entry, and those that went for it, which will not be sent.
@@ -234,53 +241,53 @@ class Outbox:
             if self.policy is not OutboxPolicy.DROP_OLDEST:
                 raise OutboxFullError(self.summary)
             while not self.has_room(length):
-                gone.append(self._remove(next(iter(self._entries))))
+                oldest = self.first()
+                assert oldest is not None  # there is no room, and the message has room alone
+                self.remove(oldest)
+                gone.append(oldest)
             self.dropped += len(gone)
         entry = OutboxEntry(self._next_number, length, item)
         self._next_number += 1
-        self._insert(entry)
+        self._entries[entry.number] = entry
+        self._bytes += length
         return entry, gone
 
     def entries(self) -> list[OutboxEntry]:
         """All that waits, oldest first."""
-        return list(self._entries.values())
+        return sorted([*self._returned.values(), *self._entries.values()], key=lambda entry: entry.number)
 
     @property
     def summary(self) -> str:
         """How full it is."""
         return (
-            f"{len(self._entries)} messages of {self._bytes} bytes wait to be sent: at most {self.max_messages} of "
+            f"{len(self)} messages of {self._bytes} bytes wait to be sent: at most {self.max_messages} of "
             f"{self.max_bytes} bytes may"
         )
 
     def put_back(self, entry: OutboxEntry) -> None:
         """Put what was taken and not sent back to its place, whatever the limits."""
-        if entry.number in self._entries:
+        if entry in self:
             return
-        self._insert(entry)
-        later = [number for number in self._entries if number > entry.number]
-        for number in later:
-            self._entries.move_to_end(number)
+        self._returned[entry.number] = entry
+        heappush(self._returned_numbers, entry.number)
+        self._bytes += entry.length
 
     def first(self) -> OutboxEntry | None:
         """The oldest entry, which stays; None when there is none."""
-        return next(iter(self._entries.values()), None)
+        while self._returned_numbers and self._returned_numbers[0] not in self._returned:
+            heappop(self._returned_numbers)
+        entry = next(iter(self._entries.values()), None)
+        if self._returned_numbers and (entry is None or self._returned_numbers[0] < entry.number):
+            return self._returned[self._returned_numbers[0]]
+        return entry
 
     def remove(self, entry: OutboxEntry) -> bool:
         """Take an entry out, as it is sent or given up; False when it is not there any more."""
-        if self._entries.get(entry.number) is not entry:
+        if entry not in self:
             return False
-        self._remove(entry.number)
-        return True
-
-    def _insert(self, entry: OutboxEntry) -> None:
-        self._entries[entry.number] = entry
-        self._bytes += entry.length
-
-    def _remove(self, number: int) -> OutboxEntry:
-        entry = self._entries.pop(number)
+        (self._entries if entry.number in self._entries else self._returned).pop(entry.number)
         self._bytes -= entry.length
-        return entry
+        return True
 
 
 def _check_number(name: str, value: Any, rule: str, *, most: float, takes_zero: bool = False) -> None:
