@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,9 @@ def new_leader(session_count: int = COUNT, delay: int = NEVER, channel: str | No
     member.cm.join_as_follower()
     member.work()
     for session_id in range(1, session_count + 1):
-        streams = {} if channel is None else {"response_channel": channel, "response_stream_id": 1_000 + session_id}
+        streams: dict[str, Any] = (
+            {} if channel is None else {"response_channel": channel, "response_stream_id": 1_000 + session_id}
+        )
         member.cm.open_session(session_id, connect_egress=False, **streams)
     member.commit()
     member.cm.end_log()
