@@ -58,7 +58,7 @@ from container.consensus.steps import added, answer, begin_replay, record_snapsh
 from container.consensus.timer_service cimport TimerHandler
 from container.errors import (
     AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, CodecError, ConfigurationError,
-    ContainerError, MarkFileError, PublicationUnavailableError, SnapshotError,
+    ContainerError, MarkFileError, PublicationUnavailableError, RecordingError, SnapshotError,
 )
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.counters cimport Counter, Counters
@@ -630,8 +630,16 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._archive.list_recording(needed)
             yield from answer(self._archive)
             extent = self._archive.descriptor
-        return create_recovery_plan(
+        plan = create_recovery_plan(
             self._recording_log, self._settings.service_count, replicated_recording_id, extent)
+        log, snapshots = plan.log, plan.snapshots
+        if snapshots and log is not None and NULL_POSITION != log.stop_position < snapshots[0].log_position:
+            raise RecordingError(
+                f"the log ends at {log.stop_position}, before the snapshot at {snapshots[0].log_position}: a cut of the "
+                "power or a failed disk took what was not forced, and what was acknowledged behind the log's end is in "
+                "the snapshot alone; restore a backup, or have the node go on without that by `aeron-cluster "
+                "invalidate-latest-snapshot`", file=self._recording_log.path)
+        return plan
 
     def _load_snapshot(self, snapshot):
         cdef SnapshotAdapter adapter
