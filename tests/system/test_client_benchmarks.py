@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import client_java, client_round_trip, session_pool
+from benchmarks import churn, client_java, client_round_trip, node, session_pool
 
 
 @pytest.mark.slow
@@ -51,3 +51,12 @@ def test_fail_over_idling_round_trips_and_memory_are_compared_with_javas_client(
     for name, metric in (("memory", "resident_mib"), ("round trips, one at a time", "p50_us")):
         assert min(of_peer[metric] for of_peer in rows[name].values()) > 0
     assert "requests without an outcome" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_nodes_are_compared_while_sessions_come_and_go() -> None:
+    report = churn.main(["--rounds=1", "--sessions=20", "--connects=20"])
+    assert not report.failures or not any(report.failures.values())
+    [row] = report.rows
+    assert set(row.medians) == set(node.PEERS)
+    assert all(set(of_peer) == set(churn.METRICS) for of_peer in row.medians.values())
