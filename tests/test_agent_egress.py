@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from container.api import Role
+from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.errors import AgentTermination
 from container.testing.recording_service import RecordingService
 from container.testing.scripted_member import ScriptedMember
@@ -30,10 +30,12 @@ def new_leader(session_count: int = COUNT, delay: int = NEVER, channel: str | No
     member.cm.join_as_follower()
     member.work()
     for session_id in range(1, session_count + 1):
-        streams: dict[str, Any] = (
-            {} if channel is None else {"response_channel": channel, "response_stream_id": 1_000 + session_id}
+        member.cm.open_session(
+            session_id,
+            connect_egress=False,
+            response_channel=channel,
+            response_stream_id=EGRESS_STREAM_ID if channel is None else 1_000 + session_id,
         )
-        member.cm.open_session(session_id, connect_egress=False, **streams)
     member.commit()
     member.cm.end_log()
     member.work()

@@ -31,12 +31,13 @@ cdef bint has_name(str channel) except -1:
     """Whether the driver has to resolve a name for this channel."""
     if channel.startswith("aeron:ipc"):
         return False
+    params = {}
     try:
-        uri = ChannelUri.parse(channel)
+        params = ChannelUri.parse(channel).params
     except ConfigurationError:
-        return False                        # no driver takes it
+        pass                                # no driver takes it
     for name in _WITH_ADDRESSES:
-        text = uri.get(name)
+        text = params.get(name)
         if text is not None and _ADDRESS.fullmatch(text) is None:
             return True
     return False
