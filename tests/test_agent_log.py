@@ -622,6 +622,30 @@ def test_a_duty_cycle_takes_no_more_messages_when_they_have_lasted_100_ms() -> N
     assert member.service.messages == payloads
 
 
+@pytest.mark.parametrize(("duration_ms", "reported"), [(40, 0), (150, 3)])
+def test_a_callback_is_reported_slow_by_its_own_duration(
+    caplog: pytest.LogCaptureFixture, duration_ms: int, reported: int
+) -> None:
+    """Not by that of those before it in the same duty cycle."""
+    member = ScriptedMember().lead()
+    member.service.actions["on_session_message"] = lambda *_: member.clock.advance(duration_ms * 1_000_000)
+    member.deliver(b"1", b"2", b"3")
+    member.work()
+    assert len(member.service.messages) == 3
+    found = [record.getMessage() for record in caplog.records if "a callback was slow" in record.getMessage()]
+    assert len(found) == reported
+    assert all(f"durationMs={duration_ms}" in text for text in found)
+
+
+def test_the_wait_for_an_egress_is_not_reported_as_a_slow_callback(caplog: pytest.LogCaptureFixture) -> None:
+    member = ScriptedMember().lead()
+    member.driver.delay_next_add("publication", 200)
+    before_ns = member.clock.now_ns
+    member.open_session()
+    assert member.clock.now_ns - before_ns > 100_000_000
+    assert "a callback was slow" not in caplog.text
+
+
 def test_messages_across_term_ends_are_delivered_in_order() -> None:
     member = ScriptedMember(log_term_length=64 * 1024, log_initial_term_id=2**31 - 1).lead()
     payloads = [b"%d" % index * (index % 700) for index in range(600)]

@@ -24,6 +24,7 @@ cdef class BoundedLogAdapter(FragmentHandler):
     cdef int _fragment_limit
     cdef Clock _clock
     cdef int64_t _poll_end_ns
+    cdef int64_t _event_begin_ns            # when the message before the current one was done
     cdef bint is_slow                       # the last poll ended as its time was over
     cdef int _slow_template_id              # of the message with which it was
     cdef void join(self, Subscription subscription, Image image, int64_t max_log_position) noexcept

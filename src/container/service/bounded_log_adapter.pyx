@@ -76,7 +76,8 @@ cdef class BoundedLogAdapter(FragmentHandler):
 
     cdef int poll(self, int64_t limit) except -1:
         self.is_slow = False
-        self._poll_end_ns = self._clock.coarse_nano_time() + POLL_TIME_LIMIT_NS
+        self._event_begin_ns = self._clock.coarse_nano_time()
+        self._poll_end_ns = self._event_begin_ns + POLL_TIME_LIMIT_NS
         return self._image.bounded_controlled_poll(self, limit, self._fragment_limit)
 
     cdef Subscription leave(self):
@@ -89,6 +90,7 @@ cdef class BoundedLogAdapter(FragmentHandler):
         cdef sbe.MessageHeader message
         cdef codec.SessionMessageHeader session_header
         cdef int result
+        cdef int64_t now_ns
         if (header.flags & FRAME_FLAGS_UNFRAGMENTED) != FRAME_FLAGS_UNFRAGMENTED:
             return self._assembler.on_fragment(buffer, length, header)      # which comes back with the whole message
         result = codec.session_message_header_wrap(&session_header, buffer, length)
@@ -108,7 +110,9 @@ cdef class BoundedLogAdapter(FragmentHandler):
             if message.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
                 check_codec(result, "SessionMessageHeader")
             self._on_event(message.template_id, buffer, length, header)
-        if self._clock.coarse_nano_time() < self._poll_end_ns:
+        now_ns = self._clock.coarse_nano_time()
+        if now_ns < self._poll_end_ns:
+            self._event_begin_ns = now_ns
             return ACTION_CONTINUE
         self.is_slow = True
         self._slow_template_id = (

@@ -825,8 +825,7 @@ cdef class ClusteredServiceAgent(EventHandler):
                 self.report_loose_ends()
             polled = 1
         if self._log_adapter.is_slow:
-            self._report_if_slow(
-                self._log_adapter.slow_callback(), self._log_adapter._poll_end_ns - SLOW_CALLBACK_NS)
+            self._report_if_slow(self._log_adapter.slow_callback(), self._log_adapter._event_begin_ns)
         self._deliver_batch()                   # also what stands before the frame that is skipped
         return polled
 
@@ -936,6 +935,7 @@ cdef class ClusteredServiceAgent(EventHandler):
             except BaseException:               # the member ends, and the session is in no list yet
                 self._disconnect(session)
                 raise
+            self._log_adapter._event_begin_ns = self._clock.coarse_nano_time()      # the wait is not the callback's
         self._sessions.add(session)
         self._event = EVENT_SESSION_OPEN
         self._event_id = cluster_session_id
