@@ -23,20 +23,25 @@ def processor_time_ns(action: Callable[[], object]) -> int:
     return time.thread_time_ns() - begin_ns
 
 
-def session_ends(count: int) -> int:
-    """A client that connects again has so many idempotent requests in flight, and its session ends; in nanoseconds."""
-    world = World()
-    member = IngressMember(world.driver, 0, MEMBER_0)
-    client = ReconnectingClient(
+def client_of(world: World, most: int) -> ReconnectingClient:
+    """A client that connects again, over memory, with an outbox for so many messages."""
+    return ReconnectingClient(
         lambda: AsyncConnect(world.context()),
         world.context(),
         key_of,
         ReconnectPolicy(),
-        Outbox(max_messages=count, max_bytes=2**30, policy=OutboxPolicy.REFUSE),
+        Outbox(max_messages=most, max_bytes=2**30, policy=OutboxPolicy.REFUSE),
         ConnectionListener(),
         resend=True,
         now_ns=lambda: world.clock.now_ns,
     )
+
+
+def session_ends(count: int) -> int:
+    """A client that connects again has so many idempotent requests in flight, and its session ends; in nanoseconds."""
+    world = World()
+    member = IngressMember(world.driver, 0, MEMBER_0)
+    client = client_of(world, count)
     with client:
         for key in range(count):
             client.begin_request(b"%d:" % key, key=key)

@@ -281,7 +281,7 @@ class AsyncReconnectingClient(ReconnectingBase):
                 client._close_request(request)
 
     def _not_accepted(self, limit: float) -> SendTimedOutError:
-        return SendTimedOutError(f"message was not accepted within {limit:g} s: {self.state.value}, {self.error}")
+        return SendTimedOutError(f"message was not accepted within {limit:g} s: {self._why_unsent(self._client)}")
 
     def _count_send(self, asked: _Asked) -> None:
         if asked.sends == 0:

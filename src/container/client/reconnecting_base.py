@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from container.client.client_context import ClientContext, check_context, check_flag, check_instance
 from container.client.metrics import ClientMetrics
@@ -14,6 +15,10 @@ from container.client.round_trip_recorder import RoundTripRecorder
 from container.common import forks
 from container.common.values import shown
 from container.errors import ClosedError, ClusterUnavailableError, ConfigurationError, ContainerError
+
+if TYPE_CHECKING:
+    from container.client.aeron_cluster import AeronCluster
+    from container.client.async_client import AsyncAeronCluster
 
 CLOSED_BY_US = "closed by this client"
 
@@ -111,6 +116,17 @@ class ReconnectingBase:
     def waiting(self) -> int:
         """Messages in the outbox."""
         return len(self._outbox)
+
+    def _why_unsent(self, session: AeronCluster | AsyncAeronCluster | None) -> str:
+        """What a message waited for that was not accepted in time."""
+        if self.error is not None:
+            return f"{self.state.value}, {self.error}"
+        if session is None:
+            return f"{self.state.value}, there is no session yet"
+        return (
+            f"session {session.cluster_session_id} is there, in state {session.state.name}, and member "
+            f"{session.leader_member_id} took nothing: it stands still, is gone or cannot keep up"
+        )
 
     def _check_open(self) -> None:
         if self._parent_id:

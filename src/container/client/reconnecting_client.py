@@ -419,7 +419,7 @@ class ReconnectingClient(ReconnectingBase):
         if item.sends > 0:
             return RequestTimedOutError(f"no reply with key {item.key!r} within {item.timeout:g} s")
         return SendTimedOutError(
-            f"message was not accepted within {item.timeout:g} s: {self.state.value}, {self.error}"
+            f"message was not accepted within {item.timeout:g} s: {self._why_unsent(self._cluster)}"
         )
 
     # Closing
