@@ -380,6 +380,21 @@ def test_cm12_a_restart_closes_all_sessions_behind_the_new_term(world: Consensus
     assert world.client_of().session_id == 3
 
 
+def test_clients_that_outlive_a_restart_are_told_that_their_sessions_ended(world: ConsensusWorld) -> None:
+    clients = [world.client_of(), world.client_of()]
+    world.settle()
+    world.restart().lead()
+    for client in clients:
+        event = client.event()
+        assert (event["code"], event["detail"]) == (CLOSED, b"TIMEOUT")
+        assert event["cluster_session_id"] == client.session_id
+    world.settle()
+    resources = len(world.client.open_resources)
+    world.restart().lead()
+    world.settle()
+    assert len(world.client.open_resources) == resources, "the egress of those that were told is closed"
+
+
 def lose_recording(world: ConsensusWorld) -> None:
     """Stop the recording of the log, and work until the member leads again, in the next term."""
     term_id = world.counter_value(239)

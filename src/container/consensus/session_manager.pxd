@@ -65,6 +65,7 @@ cdef class SessionManager:
     cdef int check_sessions(
         self, int64_t leadership_term_id, int32_t leader_member_id, str ingress_endpoints) except -1
     cdef int prepare_for_new_term(self, bint is_startup) except -1
+    cdef int _tell_of_end(self, ClusterSession session, int64_t now_ns) except -1
     cdef int clear_after(self, int64_t log_position, int64_t leadership_term_id) except -1
     cdef int disconnect(self) except -1
     cdef int sweep_uncommitted(self, int64_t commit_position) except -1

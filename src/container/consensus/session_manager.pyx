@@ -578,7 +578,11 @@ cdef class SessionManager:
     # Elections
 
     cdef int prepare_for_new_term(self, bint is_startup) except -1:
-        """This member leads now. After a start of the cluster no client is there any more; else each is to be told."""
+        """This member leads now. After a start of the cluster all sessions end; else each is to hear who leads.
+
+        The client of a session that ends may be there: it outlives a node that starts again. It gets the event of a
+        session that timed out; without one it needs half a minute until it gives the leader up.
+        """
         cdef ClusterSession session
         cdef int64_t now_ns = self._clock.nano_time()
         for session in self._table.sessions:
@@ -586,10 +590,26 @@ cdef class SessionManager:
                 continue
             if is_startup:
                 session.closing(CLOSE_REASON_TIMEOUT)
+                self._tell_of_end(session, now_ns)
             else:
                 session.begin_connect(self._client, self._cluster_id)
                 session.time_of_last_activity_ns = now_ns
                 session.expect_new_leader_event()
+        return 0
+
+    cdef int _tell_of_end(self, ClusterSession session, int64_t now_ns) except -1:
+        # By the way of refusals: as soon as its client is connected, and for no longer than a session may be silent.
+        # Half of that way stays for clients that come.
+        cdef ClusterSession told
+        if len(self._refused) >= MAX_WAITING // 2:
+            return 0
+        told = ClusterSession(
+            session.id, session.response_channel, session.response_stream_id, session._label, self._on_error)
+        told.answer_to(session.correlation_id, now_ns)
+        try:
+            self._refuse(told, EVENT_CODE_CLOSED, _CLOSE_REASON_NAMES[CLOSE_REASON_TIMEOUT], False)
+        except Exception as error:              # of its channel, which the log may have from another node
+            self._on_error(error)
         return 0
 
     cdef int clear_after(self, int64_t log_position, int64_t leadership_term_id) except -1:
