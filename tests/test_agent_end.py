@@ -88,6 +88,18 @@ def test_s51_a_position_that_has_passed_is_an_event_an_unexpected_end_and_acked_
     assert member.cm.acks[-1].log_position == position
 
 
+def test_the_end_of_a_consensus_module_that_failed_is_named_as_that() -> None:
+    member = ScriptedMember().lead()
+    position = member.service.cluster.log_position
+    member.cm.termination_position(0)
+    assert not member.terminated().is_expected  # type: ignore[attr-defined]
+    (event,) = member.errors
+    assert str(event) == (
+        f"service terminate: logPosition={position}, and the consensus module ends by itself: its error log says why"
+    )
+    assert member.cm.acks[-1].log_position == position
+
+
 def test_the_termination_ack_is_tried_five_times() -> None:
     member = ScriptedMember().lead()
     member.results(*[BACK_PRESSURED] * 5)

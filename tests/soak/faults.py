@@ -45,7 +45,7 @@ _GIVEN_UP = (  # … driver or consensus module have given it up.
 )
 _MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
     r"AeronEvent: WARN - commit-pos counter unexpectedly closed, terminating",
-    r"ClusterEvent: WARN - service terminate: logPosition=\d+ > terminationPosition=0",
+    r"ClusterEvent: WARN - service terminate: logPosition=\d+, and the consensus module ends by itself",
     r"ClusterTermination: ERROR - unexpected termination",
 )
 _FAILING = (r"^(another than the \d+ recorded messages of )?__main__\.ArmedError",)

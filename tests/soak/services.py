@@ -25,7 +25,7 @@ MAX_SERVICE_COUNT = 3
 # because of that.
 EXPECTED_ERRORS = (
     r"AeronEvent: WARN - commit-pos counter unexpectedly closed, terminating",
-    r"ClusterEvent: WARN - service terminate: logPosition=\d+ > terminationPosition=0",
+    r"ClusterEvent: WARN - service terminate: logPosition=\d+, and the consensus module ends by itself",
     r"ClusterTermination: ERROR - unexpected termination",
 )
 

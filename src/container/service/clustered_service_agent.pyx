@@ -537,8 +537,11 @@ cdef class ClusteredServiceAgent(EventHandler):
         if position == NULL_VALUE or self._log_position < position:
             return 0
         if self._log_position > position:
+            # A consensus module that ends by itself says 0 (upstream: ConsensusModuleAgent.java).
             self._on_error(ClusterEvent(
-                f"service terminate: logPosition={self._log_position} > terminationPosition={position}"))
+                f"service terminate: logPosition={self._log_position}" + (
+                    f" > terminationPosition={position}" if position != 0 else
+                    ", and the consensus module ends by itself: its error log says why")))
         self._terminate_service()
         self._termination_position = NULL_VALUE
         raise ClusterTermination(is_expected=self._log_position == position)
