@@ -6,7 +6,9 @@ import fcntl
 import io
 import os
 import pty
+import resource
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -97,6 +99,34 @@ def test_a_long_line_is_written_whole_while_somebody_reads(pipe: Pipe) -> None:
     print_line(text, pipe.stream)
     thread.join(LIMIT_S)
     assert b"".join(parts).decode() == text + "\n"
+
+
+def test_a_process_without_room_for_another_file_prints_all_the_same(pipe: Pipe) -> None:
+    lowest = os.dup(pipe.reader)
+    os.close(lowest)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(pipe.reader)
+        print_line("heard", pipe.stream)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert pipe.read() == "heard\n"
+
+
+def test_ctrl_c_while_a_line_is_printed_is_not_lost() -> None:
+    class Interrupting(io.StringIO):
+        def write(self, text: str) -> int:
+            signal.raise_signal(signal.SIGINT)
+            return super().write(text)
+
+    def print_and_go_on() -> None:
+        print_line("line", Interrupting())
+        threading.Event().wait(LIMIT_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        print_and_go_on()
 
 
 def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_is_lost_is_counted(pipe: Pipe) -> None:

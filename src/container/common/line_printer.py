@@ -6,9 +6,11 @@ What does not fit is lost and counted; the flags of a descriptor, which other pr
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
 import stat
+import threading
 import time
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -45,10 +47,16 @@ def print_line(text: str, stream: TextIO | None) -> None:
             print(text, file=stream, flush=True)
         else:
             _print(text.encode(stream.encoding or "utf-8", "backslashreplace"), descriptor)
-    except (
-        BaseException
-    ):  # of a stream of the user's, SystemExit as well: it must not end the agent past its orderly close
+    except KeyboardInterrupt:
+        interrupt_later()
+    except BaseException:  # of a stream of the user's, SystemExit too: it must not end the agent past its orderly close
         return
+
+
+def interrupt_later() -> None:
+    """Give Ctrl-C that came in the middle of a line back to the program, which gets it as soon as the line is done."""
+    if threading.current_thread() is threading.main_thread():
+        _thread.interrupt_main()
 
 
 def non_blocking_copy(descriptor: int) -> int:
@@ -101,8 +109,8 @@ def _write(descriptor: int, text: bytes, deadline_ns: int) -> int:
     written = 0
     try:
         copy = non_blocking_copy(descriptor)
-    except OSError:
-        return 0
+    except OSError:  # no room for another one, or closed: the write below says so
+        copy = descriptor
     try:
         poll = select.poll()
         poll.register(copy, select.POLLOUT)
@@ -115,5 +123,6 @@ def _write(descriptor: int, text: bytes, deadline_ns: int) -> int:
     except OSError:
         pass
     finally:
-        os.close(copy)
+        if copy != descriptor:
+            os.close(copy)
     return written
