@@ -8,7 +8,6 @@ import os
 import pty
 import resource
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -113,20 +112,6 @@ def test_a_process_without_room_for_another_file_prints_all_the_same(pipe: Pipe)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert pipe.read() == "heard\n"
-
-
-def test_ctrl_c_while_a_line_is_printed_is_not_lost() -> None:
-    class Interrupting(io.StringIO):
-        def write(self, text: str) -> int:
-            signal.raise_signal(signal.SIGINT)
-            return super().write(text)
-
-    def print_and_go_on() -> None:
-        print_line("line", Interrupting())
-        threading.Event().wait(LIMIT_S)
-
-    with pytest.raises(KeyboardInterrupt):
-        print_and_go_on()
 
 
 def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_is_lost_is_counted(pipe: Pipe) -> None:

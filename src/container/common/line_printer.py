@@ -6,11 +6,9 @@ What does not fit is lost and counted; the flags of a descriptor, which other pr
 
 from __future__ import annotations
 
-import _thread
 import os
 import select
 import stat
-import threading
 import time
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -47,16 +45,8 @@ def print_line(text: str, stream: TextIO | None) -> None:
             print(text, file=stream, flush=True)
         else:
             _print(text.encode(stream.encoding or "utf-8", "backslashreplace"), descriptor)
-    except KeyboardInterrupt:
-        interrupt_later()
     except BaseException:  # of a stream of the user's, SystemExit too: it must not end the agent past its orderly close
         return
-
-
-def interrupt_later() -> None:
-    """Give Ctrl-C that came in the middle of a line back to the program, which gets it as soon as the line is done."""
-    if threading.current_thread() is threading.main_thread():
-        _thread.interrupt_main()
 
 
 def non_blocking_copy(descriptor: int) -> int:

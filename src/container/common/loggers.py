@@ -10,7 +10,7 @@ import time
 from typing import Any, TextIO
 
 from container.common.error_texts import stack_text
-from container.common.line_printer import interrupt_later, print_line
+from container.common.line_printer import print_line
 from container.errors import ConfigurationError
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -174,8 +174,6 @@ def report(
         number = logging.getLevelNamesMapping()[level.upper()]
         if found.isEnabledFor(number):
             handle(found.makeRecord(name, number, __file__, 0, message, arguments, None, extra=more))
-    except KeyboardInterrupt:
-        interrupt_later()
     except BaseException:  # a handler that raises SystemExit must not end the agent past its orderly close
         return
 
