@@ -636,8 +636,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if snapshots and log is not None and NULL_POSITION != log.stop_position < snapshots[0].log_position:
             raise RecordingError(
                 f"the log ends at {log.stop_position}, before the snapshot at {snapshots[0].log_position}: a cut of "
-                "the power or a failed disk took what was not forced, and what was acknowledged behind the log's end is "
-                "in the snapshot alone; restore a backup, or have the node go on without that by `aeron-cluster "
+                "the power or a failed disk took what was not forced, and what was acknowledged behind the log's end "
+                "is in the snapshot alone; restore a backup, or have the node go on without that by `aeron-cluster "
                 "invalidate-latest-snapshot`", file=self._recording_log.path)
         return plan
 
