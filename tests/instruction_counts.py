@@ -20,6 +20,7 @@ from pathlib import Path
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
 from container.service.service_handler import ServiceHandler
 from container.testing.scripted_member import ScriptedMember
+from tests.services import Echo
 
 ROOT = Path(__file__).resolve().parents[1]
 FEW, MANY = 50, 300
@@ -44,16 +45,6 @@ class CountingService(ClusteredService):
         self.length += len(buffer)
 
 
-class EchoService(ClusteredService):
-    """Sends each message back."""
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        if session is not None:
-            session.send(buffer)
-
-
 class BatchService(CountingService):
     """Counts the messages of a batch without a look at each."""
 
@@ -65,7 +56,7 @@ class BatchService(CountingService):
 SERVICES: dict[str, Callable[[], ClusteredService | ServiceHandler]] = {
     "handler in C": ServiceHandler,
     "callback in Python": CountingService,
-    "echo in Python": EchoService,
+    "echo in Python": Echo,
     "batches in Python": BatchService,
 }
 
@@ -81,7 +72,7 @@ def feed(service: ClusteredService | ServiceHandler, messages: int) -> None:
         end = member.cm.commit()
         member.agent.do_work()
         answered = len(member.cm.egress(1))
-    if answered != (messages if isinstance(service, EchoService) else 0):
+    if answered != (messages if isinstance(service, Echo) else 0):
         raise RuntimeError(f"{messages} messages were logged and {answered} answered")
     position = member.agent.cluster.log_position
     if position != end or member.errors:

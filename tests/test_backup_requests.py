@@ -23,7 +23,8 @@ from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from tests.limits import LIMIT_S
-from tests.test_cluster_node import Counter, ask
+from tests.services import Counter
+from tests.test_cluster_node import ask
 
 ANSWERS_STREAM_ID = 555
 ANYWHERE = 2**63 - 1

@@ -11,8 +11,8 @@ import pytest
 from container.__main__ import main
 from container.testing import MemoryMember, check_command
 from container.testing.lives import GeneratedLife
+from tests.services import Adding
 from tests.test_check_environments import wrapper
-from tests.test_checks import Adding
 
 
 def check(*arguments: str) -> int:
@@ -53,7 +53,7 @@ def test_the_messages_of_a_file_are_sent(tmp_path: Path, capsys: pytest.CaptureF
     ],
 )
 def test_a_wrong_service_fails_its_checks(service: str, failed: set[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(f"tests.test_checks:{service}", "--life", "tests.test_checks:numbers") == 1
+    assert check(f"tests.services:{service}", "--life", "tests.services:numbers") == 1
     verdicts = report(capsys)
     assert {name for name, verdict in verdicts.items() if verdict == "FAILED"} == failed
     assert verdicts["memory"] == "ok"
@@ -63,13 +63,13 @@ def test_a_wrong_service_fails_its_checks(service: str, failed: set[str], capsys
     ("arguments", "text"),
     [
         (["no_such_module:Service"], "module no_such_module cannot be imported"),
-        (["tests.test_checks:Adding", "--life", "tests.test_checks:no_life"], "tests.test_checks has no no_life"),
-        (["tests.test_checks:Adding", "--payloads", "/no/such/file"], "cannot be read: No such file or directory"),
-        (["tests.test_checks:Adding", "--payloads", __file__], "line 1 must be a message in hexadecimal"),
-        (["tests.test_checks:Adding", "--life", "tests.test_checks:os"], "must be a function that takes a member"),
+        (["tests.services:Adding", "--life", "tests.services:no_life"], "tests.services has no no_life"),
+        (["tests.services:Adding", "--payloads", "/no/such/file"], "cannot be read: No such file or directory"),
+        (["tests.services:Adding", "--payloads", __file__], "line 1 must be a message in hexadecimal"),
+        (["tests.services:Adding", "--life", "tests.services:os"], "must be a function that takes a member"),
         (["os:getcwd"], "it must make a ClusteredService"),
-        (["tests.test_checks:Adding", "--seeds", "0"], "must be a number from 1 on"),
-        (["tests.test_checks:Adding", "--life", "a:b", "--recording", "c"], "not allowed with"),
+        (["tests.services:Adding", "--seeds", "0"], "must be a number from 1 on"),
+        (["tests.services:Adding", "--life", "a:b", "--recording", "c"], "not allowed with"),
     ],
 )
 def test_what_is_wrong_is_named(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,35 +78,17 @@ def test_what_is_wrong_is_named(arguments: list[str], text: str, capsys: pytest.
 
 
 def test_a_recording_that_is_none_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check("tests.test_checks:Adding", "--recording", str(tmp_path)) == 1
+    assert check("tests.services:Adding", "--recording", str(tmp_path)) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert str(tmp_path) in captured.err
 
 
-@pytest.mark.parametrize("name", ["Counter", "Timing"])
+@pytest.mark.parametrize("name", ["Named", "Scheduling"])
 def test_services_of_the_documents_pass_with_no_payloads(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(f"tests.test_check_command:{name}", "--seeds", "1", "--events", "100") == 0, capsys.readouterr().out
+    assert check(f"tests.services:{name}", "--seeds", "1", "--events", "100") == 0, capsys.readouterr().out
     found = "NOTHING CHANGED THE STATE" in capsys.readouterr().out
-    assert found == (name == "Counter")
-
-
-class Counter(Adding):
-    """As README's: it takes nothing but name+digits."""
-
-    def add(self, payload: bytes) -> None:
-        name, plus, digits = payload.partition(b"+")
-        if plus and name.isalnum() and digits.isdigit():
-            self.state.total += int(digits) % 1_000
-
-
-class Timing(Adding):
-    """Schedules a timer for each message."""
-
-    def add(self, payload: bytes) -> None:
-        super().add(payload)
-        while not self.cluster.schedule_timer(self.state.total, self.cluster.time + 50):
-            self.cluster.idle()
+    assert found == (name == "Named")
 
 
 def test_the_service_of_the_readme_passes(
@@ -126,23 +108,23 @@ def test_the_service_of_the_readme_passes(
 @pytest.mark.slow
 def test_the_memory_of_so_many_messages_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--seeds", "1", "--events", "50", "--memory-messages", "20000"]
-    assert check("tests.test_checks:Adding", *few) == 0
+    assert check("tests.services:Adding", *few) == 0
     assert re.search(r"memory +ok +\d+ bytes more in the second half of 20000 messages", capsys.readouterr().out)
-    life = ["--life", "tests.test_checks:coming_and_going", "--memory-messages", "20000"]
-    assert check("tests.test_checks:Counting", *life) == 1
+    life = ["--life", "tests.services:coming_and_going", "--memory-messages", "20000"]
+    assert check("tests.services:Counting", *life) == 1
     assert re.search(r"memory +FAILED +MemoryGrowthError: after \d+ lives", capsys.readouterr().out)
 
 
 @pytest.mark.slow
 def test_other_interpreters_run_the_life_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = wrapper(tmp_path, "import sys; sys.hexversion = 0x036300F0")
-    few = ["--life", "tests.test_checks:numbers", "--python", other, "--python", sys.executable]
-    assert check("tests.test_check_environments:Versioned", *few) == 1
+    few = ["--life", "tests.services:numbers", "--python", other, "--python", sys.executable]
+    assert check("tests.services:Versioned", *few) == 1
     assert "environments   FAILED  DivergenceError: " in (output := capsys.readouterr().out)
     assert "it differs with Python; look for what changed between the versions" in output
-    assert check("tests.test_checks:Adding", *few) == 0
+    assert check("tests.services:Adding", *few) == 0
     capsys.readouterr()
-    assert check("tests.test_checks:Adding", "--life", "tests.test_checks:numbers", "--python", "/no/python") == 1
+    assert check("tests.services:Adding", "--life", "tests.services:numbers", "--python", "/no/python") == 1
     assert "python='/no/python': cannot be run: No such file or directory" in capsys.readouterr().out
 
 
@@ -150,7 +132,7 @@ def test_without_its_extra_the_wall_clock_is_left_out_and_that_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(check_command, "has_time_machine", lambda: False)
-    assert check("tests.test_check_environments:Year", "--life", "tests.test_checks:numbers") == 1  # of its calls
+    assert check("tests.services:Year", "--life", "tests.services:numbers") == 1  # of its calls
     output = capsys.readouterr().out
     assert re.search(r'environments +ok .*the wall clock was left out: pip install "aeron.*\[testing\]"', output)
     assert "calls          FAILED  ForbiddenCallError" in output
@@ -166,24 +148,10 @@ def test_without_its_extra_the_wall_clock_is_left_out_and_that_is_reported(
 def test_a_service_that_exits_or_raises_is_a_finding(
     service: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check(f"tests.test_check_command:{service}", "--seeds", "1") == 1
+    assert check(f"tests.services:{service}", "--seeds", "1") == 1
     output = capsys.readouterr().out
     assert re.search(text, output), output
     assert "memory " in output
-
-
-class Leaving(Adding):
-    """Exits where it is made."""
-
-    def __init__(self) -> None:
-        raise SystemExit(0)
-
-
-class Misspelt(Adding):
-    """Raises what cannot be printed."""
-
-    def add(self, payload: bytes) -> None:
-        raise ValueError("\ud800")
 
 
 def test_a_generated_life_is_the_same_for_a_seed_and_ends_with_no_session() -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,90 +13,11 @@ import pytest
 from container.errors import ConfigurationError, ContainerError
 from container.testing import environments
 from container.testing.checks import ENVIRONMENTS, DivergenceError, Environment, check_environments
-from tests.test_checks import Adding
+from tests.services import Adding, Exiting, Hour, Joining, Patient, Racing, Today, Versioned, Year
 
 ROOT = Path(__file__).resolve().parent.parent
-LIFE = "tests.test_checks:life"
+LIFE = "tests.services:life"
 PLAIN, CLOCK, THREADS = ENVIRONMENTS[0], ENVIRONMENTS[3], ENVIRONMENTS[4]
-
-
-class Year(Adding):
-    """Wrong: depends on the year, which is the same in all runs of today."""
-
-    def add(self, payload: bytes) -> None:
-        self.state.total += datetime.datetime.now(datetime.UTC).year
-
-
-class Today(Adding):
-    """Wrong: depends on the day."""
-
-    def add(self, payload: bytes) -> None:
-        self.state.names = [str(datetime.date.today())]
-
-
-class Hour(Adding):
-    """Wrong: depends on the hour, of either clock."""
-
-    def add(self, payload: bytes) -> None:
-        self.state.total = int(time.time()) // 3_600
-
-
-class Patient(Adding):
-    """Wrong: gives up what takes long, by a clock that measures durations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = time.monotonic()
-
-    def add(self, payload: bytes) -> None:
-        now = time.monotonic()
-        if now - self.last < 600:
-            self.state.total += len(payload)
-        self.last = now
-
-
-class Racing(Adding):
-    """Wrong: two threads add to one list, in an order that nothing decides."""
-
-    def add(self, payload: bytes) -> None:
-        names: list[str] = []
-
-        def work(name: str) -> None:
-            for _ in range(10_000):
-                if not names or names[-1] != name:
-                    names.append(name)
-
-        threads = [threading.Thread(target=work, args=[name]) for name in "ab"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.state.names = names
-
-
-class Joining(Adding):
-    """Good, as far as states show: waits for its thread."""
-
-    def add(self, payload: bytes) -> None:
-        thread = threading.Thread(target=super().add, args=[payload])
-        thread.start()
-        thread.join()
-
-
-class Versioned(Adding):
-    """Wrong: depends on Python's minor version."""
-
-    def add(self, payload: bytes) -> None:
-        self.state.total += sys.hexversion >> 16 & 0xFF
-
-
-class Exiting(Adding):
-    """Ends its process where the clock is another."""
-
-    def add(self, payload: bytes) -> None:
-        if datetime.date.today().year == 2041:
-            print("the end", file=sys.stderr, flush=True)
-            os._exit(3)
 
 
 def check(service: type[Adding], *chosen: Environment, pythons: list[str] | None = None) -> int:
@@ -137,7 +54,7 @@ def test_good_services_do_not_depend_on_clocks_and_threads(service: type[Adding]
     [("auction_service:AuctionService", "bids"), ("ledger_service:LedgerService", "transfers")],
 )
 def test_the_examples_are_the_same_in_all_environments(service: str, life: str) -> None:
-    assert check_environments(f"examples.{service}", f"tests.test_checks:{life}") > 100
+    assert check_environments(f"examples.{service}", f"tests.services:{life}") > 100
 
 
 def test_which_of_several_aspects_makes_the_difference_is_named() -> None:
@@ -215,6 +132,6 @@ def test_a_real_interpreter_of_another_version_agrees_about_good_services_and_fi
     if other is None:
         pytest.skip("no Python of another version can import this package: build it in .venv-3.12, say")
     assert check(Adding, PLAIN, pythons=[other]) > 100
-    assert check_environments("examples.auction_service:AuctionService", "tests.test_checks:bids", pythons=[other])
+    assert check_environments("examples.auction_service:AuctionService", "tests.services:bids", pythons=[other])
     with pytest.raises(DivergenceError, match="it differs with Python"):
         check(Versioned, PLAIN, pythons=[other])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import locale
 import logging
-import os
 import random
 import re
 import socket
@@ -22,9 +20,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import msgspec
 import pytest
 
 import container
@@ -37,7 +34,6 @@ from container.api import (
     MessageBuffer,
     Role,
     SnapshotImage,
-    SnapshotPublication,
 )
 from container.errors import ConfigurationError, ContainerError, SnapshotError
 from container.testing import MemoryMember
@@ -61,74 +57,26 @@ from container.testing.snapshotting_member import state_difference
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
 from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State
-
-
-class Totals(msgspec.Struct):
-    """What the services below keep."""
-
-    total: int = 0
-    names: list[str] = []
-
-
-class Adding(ClusteredService):
-    """A good service: adds the lengths of messages, and keeps them in snapshots."""
-
-    def __init__(self) -> None:
-        self.state = Totals()
-        self.cluster: Cluster
-
-    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
-        self.cluster = cluster
-        if snapshot_image is not None:
-            self.state = container.read_snapshot(snapshot_image, Totals)
-
-    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
-        container.write_snapshot(snapshot_publication, self.state)
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        self.add(bytes(buffer))
-
-    def add(self, payload: bytes) -> None:
-        """What a message does."""
-        self.state.total += len(payload)
-
-
-class Forgetful(Adding):
-    """Wrong: a part of its state is in no snapshot."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = 1
-
-    def add(self, payload: bytes) -> None:
-        self.state.total += self.factor * len(payload)
-        self.factor += 1
-
-
-class Shared(Adding):
-    """Wrong: keeps state in its class, which a process that goes on does not forget."""
-
-    seen: ClassVar[list[bytes]] = []
-
-    def add(self, payload: bytes) -> None:
-        self.seen.append(payload)
-        self.state.total = len(self.seen)
-
-
-class Sorting(Adding):
-    """Wrong: the order of a set of texts is another in each process."""
-
-    def add(self, payload: bytes) -> None:
-        self.state.names = list({*self.state.names, payload.decode()})
-
-
-class LocalTime(Adding):
-    """Wrong: the hour of the day depends on the time zone."""
-
-    def add(self, payload: bytes) -> None:
-        self.state.total = datetime.datetime.fromtimestamp(1_700_000_000).hour
+from tests.services import (
+    Adding,
+    Chatty,
+    Counting,
+    Exiting,
+    Forgetful,
+    LocalTime,
+    Lucky,
+    Marking,
+    Printing,
+    Scheduling,
+    Shared,
+    Sorting,
+    Trusting,
+    bids,
+    coming_and_going,
+    encode,
+    life,
+    transfers,
+)
 
 
 class Logging(Adding):
@@ -141,38 +89,6 @@ class Logging(Adding):
 
         random.Random(self.state.total).random()
         datetime.datetime.fromtimestamp(self.state.total, datetime.UTC)
-
-
-def life(member: MemoryMember) -> None:
-    """Two clients, one of which goes, and messages of all kinds of lengths."""
-    first, second = member.open_session(), member.open_session()
-    for number in range(30):
-        first.send(b"a%d" % (number % 7))
-        if second.is_open:
-            second.send(b"b" * number)
-        if number == 20:
-            second.close(CloseReason.TIMEOUT)
-        member.advance(10)
-
-
-encode = msgspec.msgpack.Encoder().encode
-
-
-def bids(member: MemoryMember) -> None:
-    """Auctions that are opened, bid for and closed by their timers."""
-    client, other = member.open_session(b"ada"), member.open_session(b"bob")
-    for number in range(5):
-        client.send(encode(OpenAuction(2 * number, f"lot {number}", 100, 1_000)))
-        for price in range(4):
-            other.send(encode(PlaceBid(2 * number + 1, number + 1, "bob", 100 * price)))
-            member.advance(200)
-
-
-def transfers(member: MemoryMember) -> None:
-    """Transfers between a few accounts."""
-    client = member.open_session()
-    for number in range(1, 40):
-        client.send(TRANSFER.pack(number, number % 3, number % 5, number))
 
 
 @pytest.mark.parametrize("service", [Adding, Logging, Sorting, LocalTime])
@@ -339,21 +255,6 @@ def switching(member: MemoryMember) -> None:
     counting(member)
 
 
-class Chatty(Adding):
-    """Wrong: what it answers depends on what it kept since it was started."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers = 0
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        self.answers += 1
-        if session is not None:
-            session.send(b"answer %d" % self.answers)
-
-
 class Doubling(Adding):
     """Wrong: schedules a timer that its state does not know, again after each start."""
 
@@ -363,18 +264,7 @@ class Doubling(Adding):
 
     def add(self, payload: bytes) -> None:
         self.number += 1
-        while not self.cluster.schedule_timer(self.number, self.cluster.time + 5):
-            self.cluster.idle()
-
-
-class Lucky(Adding):
-    """Wrong: chance."""
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        if session is not None:
-            session.send(b"%d" % random.getrandbits(64))
+        self.schedule(self.number, 5)
 
 
 @pytest.mark.parametrize(
@@ -397,19 +287,9 @@ def test_restarts_of_good_services_are_not_seen(
     ],
 )
 def test_a_restart_that_clients_notice_is_found(service: type[Adding], text: str) -> None:
-    class Answering(service):  # type: ignore[valid-type, misc]
-        """Says what it has."""
-
-        def on_session_message(
-            self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-        ) -> None:
-            super().on_session_message(session, timestamp, buffer, header)
-            if session is not None:
-                session.send(b"%d" % self.state.total)
-
     Shared.seen.clear()
     with pytest.raises(DivergenceError, match=text):
-        check_restarts(Answering, life)
+        check_restarts(service, life)
 
 
 class Repeating(Adding):
@@ -435,33 +315,18 @@ class Repeating(Adding):
         self.is_due = role is Role.LEADER and self.last != b""
 
 
-class Rescheduling(Adding):
-    """Wrong: schedules a timer for the last message, and after a start one more for the same."""
+class Rescheduling(Scheduling):
+    """Wrong: schedules a timer for each message, and after a start one more for the first."""
 
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
         super().on_start(cluster, snapshot_image)
         self.has_started = snapshot_image is not None
 
     def add(self, payload: bytes) -> None:
-        self.state.total += 1
-        self.schedule(self.state.total)
+        super().add(payload)
         if self.has_started:
-            self.schedule(self.state.total + 1_000_000)
+            self.schedule(self.state.total + 1_000_000, 500)
             self.has_started = False
-
-    def schedule(self, number: int) -> None:
-        """Repeat the request until it is made."""
-        while not self.cluster.schedule_timer(number, self.cluster.time + 500):
-            self.cluster.idle()
-
-
-class Scheduling(Rescheduling):
-    """Good: schedules one timer for each message."""
-
-    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
-        super().on_start(cluster, None)
-        if snapshot_image is not None:
-            self.state = container.read_snapshot(snapshot_image, Totals)
 
 
 def test_an_answer_that_comes_again_after_a_replay_is_found() -> None:
@@ -475,13 +340,6 @@ def test_a_timer_that_is_scheduled_twice_after_a_restart_is_found() -> None:
         check_restarts(Rescheduling, life)
     check_restarts(Scheduling, life)
     check_restarts(Scheduling, GeneratedLife(1))
-
-
-class Trusting(Adding):
-    """Wrong: raises for what is no number."""
-
-    def add(self, payload: bytes) -> None:
-        self.state.total += int(payload)
 
 
 class Storing(Adding):
@@ -536,13 +394,6 @@ def test_texts_that_callbacks_and_snapshots_refuse_are_among_the_hostile_payload
         check_payloads(service, [payload], every=10)
 
 
-def numbers(member: MemoryMember) -> None:
-    """Messages that are numbers."""
-    client = member.open_session()
-    for number in range(30):
-        client.send(b"%d" % number)
-
-
 class Ring(Adding):
     """Good: keeps the last messages, and no more."""
 
@@ -566,14 +417,6 @@ class Hoarding(Adding):
         self.sessions[session.id] = bytes(1_000)
 
 
-def coming_and_going(member: MemoryMember) -> None:
-    """A client that leaves nothing behind."""
-    client = member.open_session()
-    for _ in range(10):
-        client.send(b"hello")
-    client.close()
-
-
 def test_memory_of_a_good_service_does_not_grow() -> None:
     assert check_memory(Adding, coming_and_going) < 50_000
 
@@ -594,33 +437,9 @@ def test_memory_needs_two_lives_or_messages() -> None:
         check_memory(Adding, lambda member: None, messages=10)
 
 
-class Counting(Adding):
-    """Wrong: keeps a number of each message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.totals: list[int] = []
-
-    def add(self, payload: bytes) -> None:
-        super().add(payload)
-        self.totals.append(self.state.total)
-
-
-class Marking(Adding):
-    """Wrong: keeps a byte of each message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.marks = bytearray()
-
-    def add(self, payload: bytes) -> None:
-        super().add(payload)
-        self.marks.append(len(payload) % 256)
-
-
 def test_a_number_of_each_message_is_found() -> None:
     assert check_memory(Adding, coming_and_going, messages=20_000) < 50_000
-    with pytest.raises(MemoryGrowthError, match="most of it from\n  .*test_checks.py"):
+    with pytest.raises(MemoryGrowthError, match="most of it from\n  .*services.py"):
         check_memory(Counting, coming_and_going, messages=20_000)
 
 
@@ -636,7 +455,7 @@ def test_memory_of_good_services_does_not_grow_over_a_million_messages(service: 
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("service", [Counting, Marking])
 def test_a_little_of_each_of_a_million_messages_is_found(service: type[Adding]) -> None:
-    with pytest.raises(MemoryGrowthError, match="most of it from\n  .*test_checks.py") as e:
+    with pytest.raises(MemoryGrowthError, match="most of it from\n  .*services.py") as e:
         check_memory(service, coming_and_going, messages=1_000_000)
     assert e.value.growth > 300_000
 
@@ -751,42 +570,7 @@ def test_the_rules_change_where_the_log_says_so() -> None:
 
 
 def test_processes_with_other_environments_agree_about_a_good_service() -> None:
-    assert check_environments("tests.test_checks:Adding", "tests.test_checks:life") > 100
-
-
-class HashAnswer(Adding):
-    """Wrong: the state is right, an answer is not."""
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        super().on_session_message(session, timestamp, buffer, header)
-        assert session is not None
-        session.send(b"%d" % hash(bytes(buffer)))
-
-
-class HashTimer(Adding):
-    """Wrong: the state is right, a timer is not."""
-
-    def add(self, payload: bytes) -> None:
-        super().add(payload)
-        while not self.cluster.schedule_timer(abs(hash(payload)), self.cluster.time + 60_000):
-            self.cluster.idle()
-
-
-class LocaleTotal(Adding):
-    """Wrong: reads numbers as the language does."""
-
-    def add(self, payload: bytes) -> None:
-        locale.setlocale(locale.LC_ALL, "")
-        self.state.total += len(locale.setlocale(locale.LC_CTYPE))
-
-
-class Clocking(Adding):
-    """Wrong: the clock."""
-
-    def add(self, payload: bytes) -> None:
-        self.state.total = time.time_ns()
+    assert check_environments("tests.services:Adding", "tests.services:life") > 100
 
 
 @pytest.mark.parametrize(
@@ -794,7 +578,7 @@ class Clocking(Adding):
     [
         ("Sorting", "it differs with PYTHONHASHSEED; look for sets of texts or bytes, and hash()"),
         ("LocalTime", "it differs with TZ; look for local time"),
-        ("Clocking", "it differs in the same environment too; look for clocks, random numbers and addresses"),
+        ("Clocked", "it differs in the same environment too; look for clocks, random numbers and addresses"),
         ("HashAnswer", "it differs with PYTHONHASHSEED"),
         ("HashTimer", "it differs with PYTHONHASHSEED"),
         ("LocaleTotal", "it differs with LC_ALL"),
@@ -802,16 +586,8 @@ class Clocking(Adding):
 )
 def test_processes_with_other_environments_find_what_depends_on_them(name: str, cause: str) -> None:
     with pytest.raises(DivergenceError, match=r"request at log position \d+ differs between processes with") as e:
-        check_environments(f"tests.test_checks:{name}", "tests.test_checks:life")
+        check_environments(f"tests.services:{name}", "tests.services:life")
     assert cause in str(e.value)
-
-
-class Exiting(Adding):
-    """Ends its process."""
-
-    def add(self, payload: bytes) -> None:
-        print("half a line", end="")
-        os._exit(3)
 
 
 def test_a_process_that_fails_is_an_error_with_its_words() -> None:
@@ -822,8 +598,8 @@ def test_a_process_that_fails_is_an_error_with_its_words() -> None:
 
 
 def test_what_a_process_cannot_import_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="tests.test_checks has no Missing"):
-        check_environments("tests.test_checks:Missing", life)
+    with pytest.raises(ConfigurationError, match="tests.services has no Missing"):
+        check_environments("tests.services:Missing", life)
     with pytest.raises(ConfigurationError, match="another process cannot import them"):
         check_environments(Adding, lambda member: None)
     monkeypatch.setattr(Adding, "__module__", "__main__")
@@ -842,14 +618,6 @@ class Positions(Adding):
     ) -> None:
         if session is not None:
             session.send(b"%d in %d" % (header.position, self.state.total))
-
-
-class Printing(Adding):
-    """Good: prints what it likes."""
-
-    def add(self, payload: bytes) -> None:
-        super().add(payload)
-        print("no line", end="")
 
 
 class Strict(Adding):

@@ -91,7 +91,8 @@ from pathlib import Path
 import container
 from container.client import AeronCluster
 from container.errors import ClosedError
-from tests.test_cluster_node import HOST, Answers, Counter, ask
+from tests.services import Counter
+from tests.test_cluster_node import HOST, Answers, ask
 
 def launch():
     quick = dict(timer_interval_ns=100_000_000)  # the driver looks at its clients that often

@@ -19,7 +19,8 @@ from container.testing.manual_time import ManualClock
 from container.testing.process import wait_until
 from tests.limits import LIMIT_S
 from tests.recordings_world import rows_of
-from tests.test_cluster_node import Counter, ask
+from tests.services import Counter
+from tests.test_cluster_node import ask
 from tests.test_consensus_module import GIVEN
 
 NS_PER_UNIT = {"micros": 1_000, "nanos": 1}

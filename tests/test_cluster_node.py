@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import math
 import os
@@ -24,7 +23,7 @@ import pytest
 import container
 from container.__main__ import main
 from container.aeron import AeronClient, MediaDriver
-from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
+from container.api import ClientSession, Cluster, Header, MessageBuffer, SnapshotImage
 from container.archive.authentication import Authenticator
 from container.archive.error_codes import UNAUTHORISED_ACTION
 from container.client import AeronCluster, EgressListener
@@ -36,46 +35,17 @@ from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from tests.file_rights import for_others
 from tests.limits import LIMIT_S
+from tests.services import Counter
 from tests.soak import disk
 from tests.stranger import Stranger
 
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "container")
-SERVICE = "tests.test_cluster_node:Counter"
+SERVICE = "tests.services:Counter"
 QUICK = {"client_liveness_timeout_ns": 2_000_000_000, "timer_interval_ns": 100_000_000}
 """A driver that gives a client up after two seconds."""
 NEEDS_SMALL_DISK = pytest.mark.skipif(disk.unavailable_reason() is not None, reason=str(disk.unavailable_reason()))
-
-
-class Counter(ClusteredService):
-    """Adds up, and answers with the sum; what the tests ask it to do wrong, it does."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.restored: int | None = None
-
-    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
-        if snapshot_image is not None:
-            self.total = self.restored = container.read_snapshot(snapshot_image, int)
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        text = bytes(buffer)
-        if text == b"raise":
-            raise ValueError("as asked")
-        if text.startswith(b"block "):
-            ctypes.CDLL(None).usleep(int(text[6:]) * 1_000_000)
-        elif text.startswith(b"hold "):
-            ctypes.PyDLL(None).usleep(int(text[5:]) * 1_000_000)  # with the GIL
-        else:
-            self.total += int(text)
-        if session is not None:
-            session.send(b"%d" % self.total)
-
-    def on_take_snapshot(self, snapshot_publication: container.SnapshotPublication) -> None:
-        container.write_snapshot(snapshot_publication, self.total)
 
 
 class Answers(EgressListener):

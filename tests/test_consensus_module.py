@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from container.aeron.media_driver import MediaDriver
-from container.api import ClusteredService
 from container.archive.native_archive import Archive
 from container.client import AeronCluster
 from container.clustered_service_container import ClusteredServiceContainer
@@ -30,6 +29,7 @@ from container.settings.sources import load_consensus_module_settings
 from container.testing.endpoints import MemberEndpoints, PortReservation, members_string
 from container.testing.process import wait_until
 from tests.limits import LIMIT_S
+from tests.services import Quiet
 
 MEMBERS = "0,localhost:9010,localhost:9020,localhost:9030,localhost:9040,localhost:8010"
 GIVEN: dict[str, Any] = {
@@ -87,13 +87,6 @@ def test_settings_are_upstream_s_properties() -> None:
 def test_only_backups_are_allowed_what_they_ask_for_by_default() -> None:
     allowed = [each for each in range(120) if BackupRequests().is_authorised(111, each, None, b"")]
     assert allowed == [77, 79, 81]
-
-
-class Quiet(ClusteredService):
-    """Does nothing."""
-
-    def on_session_message(self, *_arguments: object) -> None:
-        """Do nothing."""
 
 
 class Place:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from container.aeron.media_driver import MediaDriver
-from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
 from container.codecs.messages import decode
 from container.errors import (
@@ -38,6 +37,7 @@ from container.transport.counters import Counter
 from container.transport.idle_strategy import NoOpIdleStrategy
 from tests.limits import LIMIT_S
 from tests.node import TERMINATED, TICK_NS, Node, SecondCall
+from tests.services import Quiet
 
 
 @pytest.fixture
@@ -610,13 +610,6 @@ def test_service_that_fails_to_start_ends_the_container_of_the_caller(node: Node
 # --- over a real driver
 
 
-class QuietService(ClusteredService):
-    """A service that does nothing."""
-
-    def on_session_message(self, *_arguments: Any) -> None:
-        """Not called: there is no consensus module."""
-
-
 @pytest.fixture(scope="module")
 def driver() -> Iterator[MediaDriver]:
     with MediaDriver.launch_embedded() as embedded:
@@ -633,7 +626,7 @@ def heartbeat_labels(aeron_dir: str) -> list[str]:
 
 def test_s2_client_of_its_own_has_the_services_name(driver: MediaDriver, tmp_path: Path) -> None:
     with ClusteredServiceContainer.launch(
-        QuietService(), aeron_dir=driver.aeron_dir, cluster_dir=tmp_path, cluster_id=4, service_id=2, environ={}
+        Quiet(), aeron_dir=driver.aeron_dir, cluster_dir=tmp_path, cluster_id=4, service_id=2, environ={}
     ) as container:
         assert container.context.owns_aeron_client
         assert container.context.client.client_name == "clustered-service-4-2"
@@ -647,7 +640,7 @@ def test_s2_client_of_its_own_has_the_services_name(driver: MediaDriver, tmp_pat
 
 def test_s9_mark_file_names_the_drivers_directory(driver: MediaDriver, tmp_path: Path) -> None:
     environ = {"AERON_DIR": driver.aeron_dir, "AERON_CLUSTER_DIR": str(tmp_path)}
-    with ClusteredServiceContainer.launch(QuietService(), environ=environ):
+    with ClusteredServiceContainer.launch(Quiet(), environ=environ):
         _name, header = decode("mark", (tmp_path / "cluster-mark-service-0.dat").read_bytes())
     assert header["aeron_directory"] == driver.aeron_dir.encode()
     assert header["version"] == 768
@@ -656,10 +649,10 @@ def test_s9_mark_file_names_the_drivers_directory(driver: MediaDriver, tmp_path:
 def test_control_stream_that_does_not_fit_the_drivers_frees_the_mark_file(driver: MediaDriver, tmp_path: Path) -> None:
     """What upstream misses: the context is concluded, and the agent's publication is refused."""
     settings: dict[str, Any] = {"aeron_dir": driver.aeron_dir, "environ": {}}
-    with ClusteredServiceContainer.launch(QuietService(), cluster_dir=tmp_path / "a", **settings):
+    with ClusteredServiceContainer.launch(Quiet(), cluster_dir=tmp_path / "a", **settings):
         with pytest.raises(RegistrationError, match="term"):
             ClusteredServiceContainer.launch(
-                QuietService(), cluster_dir=tmp_path / "b", control_channel="aeron:ipc?term-length=64k", **settings
+                Quiet(), cluster_dir=tmp_path / "b", control_channel="aeron:ipc?term-length=64k", **settings
             )
         _name, header = decode("mark", (tmp_path / "b" / "cluster-mark-service-0.dat").read_bytes())
         assert (header["version"], header["activity_timestamp"]) == (-1, TERMINATED)
@@ -667,7 +660,7 @@ def test_control_stream_that_does_not_fit_the_drivers_frees_the_mark_file(driver
 
 def test_clients_errors_are_counted_once_there_is_a_counter(driver: MediaDriver, tmp_path: Path) -> None:
     with ClusteredServiceContainer.launch(
-        QuietService(), aeron_dir=driver.aeron_dir, cluster_dir=tmp_path, environ={}
+        Quiet(), aeron_dir=driver.aeron_dir, cluster_dir=tmp_path, environ={}
     ) as container:
         context = container.context
         context._on_client_error(ValueError("from the conductor"))

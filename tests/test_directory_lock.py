@@ -28,7 +28,8 @@ from container.storage.file_storage import FileStorage
 from container.testing.endpoints import PortReservation
 from container.transport.clocks import SystemClock
 from tests.limits import LIMIT_S
-from tests.test_cluster_node import COMMAND, HOST, ROOT, SERVICE, Counter, ask
+from tests.services import Counter
+from tests.test_cluster_node import COMMAND, HOST, ROOT, SERVICE, ask
 
 ACTIVITY, START, PID = 16, 24, 32
 """Offsets in a mark file."""

@@ -10,7 +10,6 @@ import pytest
 
 import container
 from container.aeron.client import AeronClient
-from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.client import AeronCluster
 from container.common.aeron_defaults import INGRESS_STREAM_ID
 from container.testing import transport_probe as seam
@@ -19,6 +18,7 @@ from container.testing.process import wait_until
 from tests.fuzz.mutations import MUTATIONS, whole
 from tests.golden.vectors import load
 from tests.limits import LIMIT_S
+from tests.services import Echo
 from tests.test_cluster_node import Answers
 
 CASES = 5_000
@@ -27,16 +27,6 @@ EACH = 250
 SESSION_IDS = (0, 99, -1, 2**62)
 """What stands for a session's id: never that of a session, as whoever knows that may use it (upstream)."""
 _FIELDS = (8, 16)
-
-
-class Echo(ClusteredService):
-    """Answers each message."""
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        if session is not None:
-            session.send(buffer)
 
 
 def is_answered(client: AeronCluster, answers: Answers, case: int) -> bool:

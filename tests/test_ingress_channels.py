@@ -16,8 +16,9 @@ from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from container.transport.streams import Publication
 from tests.limits import LIMIT_S
+from tests.services import Counter
 from tests.system.test_client_channels import needs_multicast
-from tests.test_cluster_node import Answers, Counter, ask
+from tests.test_cluster_node import Answers, ask
 
 
 def launch(ports: PortReservation, **settings: Any) -> ClusterNode:

@@ -41,7 +41,7 @@ from container.operate.metrics_server import serve_metrics
 from container.testing.endpoints import PortReservation
 from tests.operator_world import written
 from tests.recordings_world import write_mark
-from tests.test_cluster_node import Counter
+from tests.services import Counter
 
 ROOT = Path(__file__).resolve().parents[1]
 MONITORING = ROOT / "docs" / "monitoring"

@@ -16,7 +16,7 @@ from container.node.java_node import JavaNode
 from container.testing.endpoints import PortReservation
 from container.testing.process import Process, is_alive, wait_until
 from tests.limits import LIMIT_S
-from tests.test_cluster_node import Counter
+from tests.services import Counter
 
 READY = "import os, signal, sys, time; print('ready', flush=True); "
 

@@ -24,7 +24,7 @@ from tests import operator_document
 from tests.limits import LIMIT_S
 from tests.operator_world import Words, written
 from tests.recordings_world import World
-from tests.test_cluster_node import Counter
+from tests.services import Counter
 
 COMMAND = [sys.executable, "-m", "container"]
 FACTS = {

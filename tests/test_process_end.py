@@ -19,7 +19,7 @@ from container.common.process_end import Stage, close_at_end
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from tests.limits import LIMIT_S
-from tests.test_cluster_node import Counter
+from tests.services import Counter
 
 HOST = "127.0.0.1"
 
@@ -28,7 +28,7 @@ import asyncio, multiprocessing, os, sys, threading
 from pathlib import Path
 import container
 from container.client import AeronCluster, AsyncSessionPool, SessionPool, aconnect, reconnecting
-from tests.test_cluster_node import Counter
+from tests.services import Counter
 
 class Service(Counter):
     def on_terminate(self, cluster):

@@ -43,22 +43,11 @@ SIMULATOR = """
     stub.simulate = simulate
 """
 SERVICE = """
-    import container
-    from container.api import ClusteredService
+    from tests.services import Adding
 
-    class Counter(ClusteredService):
-        def __init__(self):
-            self.total = 0
-
-        def on_start(self, cluster, snapshot_image):
-            if snapshot_image is not None:
-                self.total = container.read_snapshot(snapshot_image, int)
-
-        def on_take_snapshot(self, snapshot_publication):
-            container.write_snapshot(snapshot_publication, self.total)
-
-        def on_session_message(self, session, timestamp, buffer, header):
-            self.total += STEP
+    class Counter(Adding):
+        def add(self, payload):
+            self.state.total += STEP
 
     STEP = 1
 """
@@ -369,11 +358,11 @@ def test_members_are_closed_at_the_end_of_the_test(pytester: pytest.Pytester, ru
                 assert member.role is role
                 member.open_session().send(b"x")
                 members.append(member)
-            assert memory_member(Counter()).service.total == 0
+            assert memory_member(Counter()).service.state.total == 0
 
         def test_closed():
             for member in members:
-                assert member.service.total == 1
+                assert member.service.state.total == 1
                 with pytest.raises(ContainerError, match="closed"):
                     member.open_session()
         """

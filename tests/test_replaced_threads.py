@@ -20,7 +20,7 @@ from container.errors import ConfigurationError
 from container.operate.exporter import Exporter
 from container.testing.endpoints import PortReservation
 from tests.limits import LIMIT_S
-from tests.test_cluster_node import Counter
+from tests.services import Counter
 
 REMEDY = "gevent.monkey.patch_all\\(thread=False, queue=False\\)"
 
@@ -75,7 +75,7 @@ gevent.monkey.patch_all({patch})
 import asyncio
 import container
 from container.client import AsyncSessionPool, aconnect
-from tests.test_cluster_node import Counter
+from tests.services import Counter
 
 async def ask(node):
     settings = dict(aeron_dir=node.aeron_dir, ingress_channel="aeron:ipc", egress_channel="aeron:ipc")

@@ -14,8 +14,8 @@ from container.testing import MemoryMember
 from container.testing.lives import RecordedLife
 from tests.replay_services import FAILING, STATE
 from tests.replay_world import GENEROUS, TALLY, Tally, write_tally
+from tests.services import Adding
 from tests.test_check_command import check
-from tests.test_checks import Adding
 
 FORGETFUL = "tests.replay_services:ForgetfulTallyService"
 
@@ -150,7 +150,7 @@ def test_a_recorded_life_is_that_of_its_clients(tally: Tally) -> None:
 
 @pytest.mark.slow
 def test_the_checks_take_a_recorded_log(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
-    status = check("tests.test_checks:Adding", "--recording", str(tally.base_dir))
+    status = check("tests.services:Adding", "--recording", str(tally.base_dir))
     output = capsys.readouterr().out
     assert status == 0, output
     assert "restarts       ok" in output
@@ -160,7 +160,7 @@ def test_a_replay_without_rows_shows_its_progress(
     tally: Tally, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("container.replay.command._PROGRESS_S", 0.0)
-    replay(tally, "tests.test_checks:Adding", "--begin", "0")
+    replay(tally, "tests.services:Adding", "--begin", "0")
     assert re.search(r"^log position \d+ of \d+$", capsys.readouterr().err, re.M)
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SnapshotPublication
+from container.api import ClientSession
 from container.testing.scripted_member import ScriptedMember
 from container.transport.streams import Publication, Subscription
 from tests.limits import LIMIT_S
 from tests.real_member import RealMember
 from tests.resources import allocated_counters, grown_each_time, mappings, open_files
+from tests.services import Adding
 
 SESSIONS, SNAPSHOTS, ROLE_CHANGES = 1_000, 100, 50
 ROUNDS = 5  # of a fifth of that each, an even number of changes of the role
@@ -25,23 +26,6 @@ WARM_UP = 10
 RAREST = ROLE_CHANGES // ROUNDS // 2  # how often in a part what happens least, the member becoming leader, happens
 # Interned strings, caches of the interpreter: what may differ between two equal states, in memory blocks.
 BLOCKS_TOLERANCE = 64
-
-
-class EchoService(ClusteredService):
-    """Answers each message, and writes a small snapshot."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        self.count += 1
-        if session is not None:
-            session.send(buffer)
-
-    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
-        snapshot_publication.send(b"%d" % self.count)
 
 
 def deliver(member: ScriptedMember) -> None:
@@ -108,7 +92,7 @@ def holdings(member: ScriptedMember) -> dict[str, Any]:
 
 
 def test_a_long_life_over_memory_leaves_nothing() -> None:
-    member = ScriptedMember(EchoService()).lead()
+    member = ScriptedMember(Adding()).lead()
     for session_id in (1, 2):
         member.cm.open_session(session_id)
     member.commit()
@@ -126,12 +110,12 @@ def test_a_long_life_over_memory_leaves_nothing() -> None:
     assert grown_each_time(live_on, ROUNDS, at_least=RAREST) == {}
     assert sys.getallocatedblocks() - blocks < BLOCKS_TOLERANCE
     assert holdings(member) == before
-    assert member.service.count == SESSIONS + WARM_UP
+    assert member.service.state.total == (SESSIONS + WARM_UP) * len(b"question 1000")
     assert member.errors == []
     assert len(member.agent.cluster.client_sessions) == 2
 
 
-class KeepingService(EchoService):
+class Keeping(Adding):
     """Keeps the sessions that are gone."""
 
     def __init__(self) -> None:
@@ -143,7 +127,7 @@ class KeepingService(EchoService):
 
 
 def test_the_comparison_notices_what_is_left() -> None:
-    member = ScriptedMember(KeepingService()).lead()
+    member = ScriptedMember(Keeping()).lead()
     live(member, sessions=WARM_UP, snapshots=0, role_changes=2)
     live_on = partial(live, member, sessions=3, snapshots=0, role_changes=0)
     assert grown_each_time(live_on, ROUNDS) == {
@@ -156,7 +140,7 @@ def test_the_comparison_notices_what_is_left() -> None:
 
 @pytest.fixture
 def real_member(tmp_path: Path) -> Iterator[RealMember]:
-    with RealMember(EchoService(), tmp_path) as member:
+    with RealMember(Adding(), tmp_path) as member:
         yield member
 
 

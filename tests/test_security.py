@@ -21,8 +21,9 @@ from examples.challenge import HmacCredentials
 from examples.guard import Guard
 from tests.documents import all_blocks
 from tests.limits import LIMIT_S
+from tests.services import Counter
 from tests.stranger import Stranger
-from tests.test_cluster_node import Counter, ask
+from tests.test_cluster_node import ask
 
 HOST = "127.0.0.1"
 USER, SECRET = "alice", b"Xyzzy-7-Plugh"

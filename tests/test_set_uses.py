@@ -18,7 +18,7 @@ import pytest
 from container.errors import ContainerError
 from container.testing.checks import ForbiddenCallError, check_calls
 from container.testing.set_uses import SetWatch
-from tests.test_checks import Adding, life
+from tests.services import Adding, life
 
 NAMES = {"ada", "bob", "cyd"}
 NUMBERS = frozenset({1, 2, 3})

@@ -13,12 +13,11 @@ import time
 from collections import Counter as Counts
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import pytest
 
-import container
 from container.api import (
     ClientSession,
     CloseReason,
@@ -27,7 +26,6 @@ from container.api import (
     Header,
     MessageBuffer,
     Role,
-    SnapshotImage,
     SnapshotPublication,
 )
 from container.errors import ConfigurationError, ContainerError
@@ -69,6 +67,7 @@ from container.testing.simulation.shrink import shrink
 from container.testing.simulation.virtual_time import Draws, NodeClock, Trace, VirtualTime
 from examples.auction_service import AuctionService
 from tests.seeds import drawn
+from tests.services import Adding, Clocked, Forgetful, Impatient, Shared, Trusting
 from tests.sim.__main__ import run_seed
 from tests.sim.exam import ROOT, read_faults
 from tests.sim.services import SUBJECTS, Workload
@@ -77,74 +76,20 @@ PAYLOADS = [b"1", b"22", b"333"]
 INFINITY: Any = float("inf")
 
 
-class Adding(ClusteredService):
-    """Adds up the lengths of messages, and answers with the total: nothing is wrong with it."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.cluster: Cluster
-
-    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
-        self.cluster = cluster
-        if snapshot_image is not None:
-            self.total = container.read_snapshot(snapshot_image, int)
-
-    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
-        container.write_snapshot(snapshot_publication, self.total)
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        self.total += self.worth(timestamp, bytes(buffer))
-        if session is not None:
-            session.send(b"%d" % self.total)
-
-    def worth(self, timestamp: int, payload: bytes) -> int:
-        """What a message adds."""
-        return len(payload)
-
-
-class Forgetful(Adding):
-    """Counts messages, and keeps the count out of its snapshot."""
-
-    count = 0
-
-    def worth(self, timestamp: int, payload: bytes) -> int:
-        self.count += 1
-        return self.count % 5
-
-
-class Clocked(Adding):
-    """Looks at a clock of its own."""
-
-    def worth(self, timestamp: int, payload: bytes) -> int:
-        return time.perf_counter_ns()
-
-
 class Lucky(Adding):
     """Draws lots."""
 
     draws = random.Random(1)
 
-    def worth(self, timestamp: int, payload: bytes) -> int:
-        return self.draws.randrange(1_000)
-
-
-class Shared(Adding):
-    """Keeps something for all of its instances."""
-
-    seen: ClassVar[list[bytes]] = []
-
-    def worth(self, timestamp: int, payload: bytes) -> int:
-        self.seen.append(payload)
-        return len(self.seen)
+    def add(self, payload: bytes) -> None:
+        self.state.total += self.draws.randrange(1_000)
 
 
 class Proud(Adding):
     """Counts otherwise where it leads."""
 
-    def worth(self, timestamp: int, payload: bytes) -> int:
-        return 2 if self.cluster.role is Role.LEADER else 1
+    def add(self, payload: bytes) -> None:
+        self.state.total += 2 if self.cluster.role is Role.LEADER else 1
 
 
 class Hurt(Adding):
@@ -154,7 +99,7 @@ class Hurt(Adding):
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> None:
         if session is not None and session.offer(b"answer") <= 0:
-            self.total += 1
+            self.state.total += 1
 
 
 class Local(Adding):
@@ -163,43 +108,22 @@ class Local(Adding):
     def on_new_leadership_term_event(
         self, leadership_term_id: int, log_position: int, timestamp: int, *others: Any
     ) -> None:
-        self.total += others[1] == self.cluster.member_id
-
-
-class Impatient(Adding):
-    """Schedules a timer once, whatever comes of it."""
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        self.cluster.schedule_timer(1, timestamp + 5)
+        self.state.total += others[1] == self.cluster.member_id
 
 
 class Selective(Adding):
     """Schedules timers only where it leads."""
 
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
+    def add(self, payload: bytes) -> None:
         if self.cluster.role is Role.LEADER:
-            while not self.cluster.schedule_timer(1, timestamp + 5):
-                self.cluster.idle()
-
-
-class Trusting(Adding):
-    """Fails at a message that is none of its clients'."""
-
-    def worth(self, timestamp: int, payload: bytes) -> int:
-        return int(payload)
+            self.schedule(1, 5)
 
 
 class Stuck(Adding):
     """Waits for something that only another event could bring."""
 
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        while len(buffer) == 3:
+    def add(self, payload: bytes) -> None:
+        while len(payload) == 3:
             self.cluster.idle()
 
 
@@ -207,7 +131,7 @@ class HalfSnapshot(Adding):
     """Cannot write its snapshot in one state."""
 
     def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
-        if self.total % 7 == 6:
+        if self.state.total % 7 == 6:
             raise ValueError("six")
         super().on_take_snapshot(snapshot_publication)
 
@@ -225,7 +149,7 @@ def findings(service: Callable[[], ClusteredService], seeds: int = 100) -> Findi
 @pytest.mark.parametrize(
     ("service", "oracles", "text"),
     [
-        (Forgetful, {"state", "snapshot", "answers"}, "int: "),
+        (Forgetful, {"state", "snapshot", "answers"}, "Totals.total: "),
         (Clocked, {"state", "snapshot"}, "differs from that of"),
         (Lucky, {"state", "snapshot"}, "differs from that of"),
         (Shared, {"state", "snapshot"}, "differs from that of"),
@@ -370,7 +294,8 @@ def script_of(service: Callable[[], ClusteredService], **options: Any) -> str:
 
 def test_the_script_has_the_arguments_that_the_finding_depends_on() -> None:
     script = script_of(Adding, state=only_length, tolerates=expects_nothing, callback_error_policy="skip")
-    assert f"from {__name__} import Adding, expects_nothing, only_length\n" in script
+    assert "from tests.services import Adding\n" in script
+    assert f"from {__name__} import expects_nothing, only_length\n" in script
     assert (
         "    simulate(Adding, plan=plan, state=only_length, tolerates=expects_nothing, callback_error_policy='skip')\n"
         in script
@@ -400,9 +325,9 @@ def test_the_first_position_that_differs_is_reported() -> None:
             self.number = Late.made
             self.messages = 0
 
-        def worth(self, timestamp: int, payload: bytes) -> int:
+        def add(self, payload: bytes) -> None:
             self.messages += 1
-            return 2 if self.messages == 10 and self.number % 4 == 2 else 1
+            self.state.total += 2 if self.messages == 10 and self.number % 4 == 2 else 1
 
     events: tuple[Operation | Fault, ...] = (
         OpenSession(at=0, client=0),
@@ -539,7 +464,7 @@ def test_one_member_and_five_members() -> None:
 def test_a_state_of_the_user_is_compared_in_place_of_snapshots() -> None:
     with pytest.raises(SimulationFailure, match="^state "):
         simulate(Adding, seed=2, payloads=PAYLOADS, state=id)
-    assert simulate(Adding, seed=2, payloads=PAYLOADS, state=lambda service: service.total).finding is None
+    assert simulate(Adding, seed=2, payloads=PAYLOADS, state=lambda service: service.state.total).finding is None
     with pytest.raises(SimulationFailure, match=r"differs from that of .* in .* now\."):
         simulate(Adding, seed=2, payloads=PAYLOADS, state=lambda service: (id(service), 1))
 
@@ -586,7 +511,7 @@ class Generous(Adding):
     def on_session_message(
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> None:
-        self.total += len(buffer)
+        self.state.total += len(buffer)
         if session is not None:
             session.send(bytes(100_000))
 
@@ -686,9 +611,8 @@ class Keeping(Adding):
         super().__init__()
         self.lengths: dict[str, int] = {}
 
-    def worth(self, timestamp: int, payload: bytes) -> int:
+    def add(self, payload: bytes) -> None:
         self.lengths["all"] = self.lengths.get("all", 0) + len(payload)
-        return 0
 
 
 def test_a_state_that_changes_later_is_compared_as_it_was() -> None:
@@ -708,10 +632,10 @@ class Waiting(Adding):
 
     ended = 0
 
-    def worth(self, timestamp: int, payload: bytes) -> int:
+    def add(self, payload: bytes) -> None:
         for _ in range(50):
             self.cluster.idle()
-        return 1
+        self.state.total += 1
 
     def on_terminate(self, cluster: Cluster) -> None:
         Waiting.ended += 1
@@ -721,15 +645,10 @@ class Ticking(Adding):
     """Schedules its timer again each time."""
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
-        self.tick(timestamp)
+        self.schedule(1, 10)
 
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
-        self.tick(timestamp)
-
-    def tick(self, timestamp: int) -> None:
-        """Schedule the next one."""
-        while not self.cluster.schedule_timer(1, timestamp + 10):
-            self.cluster.idle()
+        self.schedule(1, 10)
 
 
 @pytest.mark.parametrize("service", [Busy, Waiting, Ticking])

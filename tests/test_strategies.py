@@ -41,7 +41,7 @@ from container.testing.strategies import ServiceMachine, lives
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid, QueryState
 from examples.ledger_service import TRANSFER, LedgerService
 from tests.documents import all_blocks
-from tests.test_checks import Adding, Forgetful, Shared, Sorting
+from tests.services import Adding, Forgetful, Impatient, Shared, Sorting
 
 FIXED = settings(derandomize=True, database=None, deadline=None, print_blob=False)
 FEW = settings(FIXED, max_examples=15, stateful_step_count=30)
@@ -80,18 +80,10 @@ class Reminders(Adding):
     def add(self, payload: bytes) -> None:
         number = self.state.total = self.state.total + 1
         self.waiting[number] = len(payload)
-        while not self.cluster.schedule_timer(number, self.cluster.time + 10):
-            self.cluster.idle()
+        self.schedule(number, 10)
 
     def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
         self.state.total += 1_000 * self.waiting.pop(correlation_id, 0)
-
-
-class Once(Adding):
-    """Wrong: asks for its timer once, whatever comes of that."""
-
-    def add(self, payload: bytes) -> None:
-        self.cluster.schedule_timer(1, self.cluster.time + 10)
 
 
 class Fresh(Adding):
@@ -209,12 +201,12 @@ def test_timers_that_a_restart_does_not_come_to_are_found(is_shrunk: bool) -> No
 
 
 def test_a_request_that_is_not_repeated_is_found_unless_requests_do_not_fail() -> None:
-    kind = machine(Once, payloads=st.binary(max_size=4))
+    kind = machine(Impatient, payloads=st.binary(max_size=4))
     _, steps = failure_of(kind, Exception)
     assert len(steps) <= 10
     assert any("fail_requests" in step for step in steps)
     assert "inject_service_message" in steps[-1]
-    run_state_machine_as_test(machine(Once, payloads=st.binary(max_size=4), request_faults=False), settings=FEW)
+    run_state_machine_as_test(machine(Impatient, payloads=st.binary(max_size=4), request_faults=False), settings=FEW)
 
 
 def test_messages_of_other_services_can_be_left_out() -> None:

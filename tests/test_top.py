@@ -21,7 +21,7 @@ from container.operate.metrics import NodeSample, sample_node
 from container.operate.top import Confirmation, TopApp
 from container.testing.endpoints import PortReservation
 from tests.limits import LIMIT_S
-from tests.test_cluster_node import Counter
+from tests.services import Counter
 
 SIZE = (80, 24)
 

@@ -31,7 +31,6 @@ from container.api import (
     Role,
     SnapshotImage,
     SnapshotPublication,
-    TimeUnit,
 )
 from container.errors import ClusterTermination, ForkedError
 from tests.resources import append_holdings
@@ -110,17 +109,7 @@ class SequencedLedgerService(ClusteredService):
         self._note(Kind.ROLE, new_role, 0)
         self._raise_if_armed(Armed.ROLE_CHANGE)
 
-    def on_new_leadership_term_event(
-        self,
-        leadership_term_id: int,
-        log_position: int,
-        timestamp: int,
-        term_base_log_position: int,
-        leader_member_id: int,
-        log_session_id: int,
-        time_unit: TimeUnit,
-        app_version: int,
-    ) -> None:
+    def on_new_leadership_term_event(self, *_: object) -> None:
         self._raise_if_armed(Armed.NEW_TERM)
 
     def on_terminate(self, cluster: Cluster) -> None:

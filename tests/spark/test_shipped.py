@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import container
-from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.client import AeronCluster
 from container.errors import ConfigurationError
 from container.pipeline.ship import check_place
@@ -21,6 +20,7 @@ from container.recordings import read
 from container.testing.endpoints import PortReservation
 from container.testing.process import Process
 from tests.object_store import ObjectStore
+from tests.services import Quiet
 from tests.spark.written_members import WrittenMember
 
 LIMIT_S = 60
@@ -75,13 +75,8 @@ def test_a_killed_command_is_run_again_and_the_place_is_whole(
     assert run(*command(member, store, url, "--check")).stdout.startswith(f"{url} is whole: log positions 0 to ")
 
 
-class Silent(ClusteredService):
+class Silent(Quiet):
     """Takes what it gets; its snapshot has several fragments."""
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        pass
 
     def on_take_snapshot(self, snapshot_publication: container.SnapshotPublication) -> None:
         container.write_snapshot(snapshot_publication, "state" * 5_000)

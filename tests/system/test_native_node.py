@@ -54,7 +54,7 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
     port = ports.take_row(5)
     config = tmp_path / "node.toml"
     config.write_text(
-        f'services = ["tests.test_cluster_node:Counter"]\ndirectory = "{tmp_path / "node"}"\n'
+        f'services = ["tests.services:Counter"]\ndirectory = "{tmp_path / "node"}"\n'
         f'aeron_dir = "{tmp_path / "driver"}"\nhost = "127.0.0.1"\nport = {port}\n'
         "[driver]\nterm_buffer_length = 1048576\nipc_term_buffer_length = 1048576\n"
         '[consensus_module]\nsession_timeout_ns = "20s"\nlog_channel = "aeron:udp?term-length=1m"\n'
@@ -87,7 +87,7 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
 def test_the_command_says_what_java_s_node_does_not_take(tmp_path: Path) -> None:
     (tmp_path / "node").mkdir()
     config = tmp_path / "node.toml"
-    start = f'services = ["tests.test_cluster_node:Counter"]\ndirectory = "{tmp_path / "node"}"\n'
+    start = f'services = ["tests.services:Counter"]\ndirectory = "{tmp_path / "node"}"\n'
     for text, message in (
         ("[archive]\nfile_sync_levels = 1\n", "did you mean 'file_sync_level'?"),
         ('threading_mode = "SHARED"\n', "leave out threading_mode"),

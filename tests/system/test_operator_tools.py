@@ -24,6 +24,7 @@ from container.testing.process import Process
 from tests.limits import LIMIT_S
 from tests.operator_world import written
 from tests.recordings_world import archive_mark
+from tests.services import Counter
 from tests.system import java_facts
 from tests.system.harness import (
     COMMAND,
@@ -38,7 +39,7 @@ from tests.system.harness import (
 )
 from tests.system.java_facts import Fields
 from tests.system.test_native_archive import PUTS, running_backup, start_ledger
-from tests.test_cluster_node import HOST, Counter, ask
+from tests.test_cluster_node import HOST, ask
 from tests.test_cnc_file import cnc_content
 
 pytestmark = [pytest.mark.timeout(600)]

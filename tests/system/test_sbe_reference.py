@@ -23,7 +23,8 @@ from container.testing.endpoints import PortReservation
 from container.testing.java import JVM_FLAGS, compile_java, find_java, resolve_sbe_jar
 from tests.limits import LIMIT_S
 from tests.sbe_reference import Reference
-from tests.test_cluster_node import Counter, ask
+from tests.services import Counter
+from tests.test_cluster_node import ask
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 SOURCE = Path(__file__).parents[1] / "java" / "sbe" / "SbeJson.java"
