@@ -23,6 +23,7 @@ pytestmark = pytest.mark.nodes("native", "java")
 CODES = {"_exit": 5, "exit": 6, "raise": 1, "return": 1}
 
 
+@pytest.mark.slow  # shown by a member over a driver as well
 def test_a_child_of_a_callback_harms_neither_log_nor_session_nor_mark_file(node: NodeFactory) -> None:
     member = node()
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])

@@ -182,6 +182,7 @@ def test_s7_a_mark_file_elsewhere_is_found_by_its_link(node: NodeFactory, tmp_pa
     assert f"pid={service.pid}|" in described.output
 
 
+@pytest.mark.slow  # shown by a container over a driver as well
 def test_s8_a_failed_start_frees_the_mark_file(node: NodeFactory) -> None:
     member = node()
     start(member, ECHO_SERVICE)
@@ -210,6 +211,7 @@ def activity_timestamps(member: Node, service: Process, count: int) -> list[int]
     return seen
 
 
+@pytest.mark.slow  # shown by an agent in memory, and by a container's thread
 def test_s11_the_activity_timestamp_advances_about_once_per_second(node: NodeFactory) -> None:
     member = node()
     service = start(member, REPORTING_SERVICE)
@@ -257,6 +259,7 @@ def label(counter: CounterRecord) -> str:
     return counter.label.partition(" version=")[0]
 
 
+@pytest.mark.slow  # shown by a container over a driver as well
 def test_s2_the_service_name_is_the_name_of_the_aeron_client(node: NodeFactory) -> None:
     member = node(cluster_id=3)
     start(member, ECHO_SERVICE)

@@ -110,6 +110,7 @@ def await_both_ends(member: Node, service: Process) -> None:
     assert [text.split("\n")[0] for text in module_errors(member)] == ([expected] if is_java else [])
 
 
+@pytest.mark.slow  # shown by a container in memory as well
 def test_s48_abort_ends_the_service_once_and_in_order(node: NodeFactory) -> None:
     member = node()
     service = start(member, REPORTING_SERVICE)
@@ -140,7 +141,11 @@ def test_s49_shutdown_takes_a_snapshot_and_ends_the_service_in_order(node: NodeF
     member.start()
     service = member.start_service(REPORTING_SERVICE)
     member.await_leader()
-    assert await_report(service, "on_start")["state"] == [1, 0, 10]
+    started = await_report(service, "on_start")
+    assert started["has_snapshot"]
+    assert started["state"] == [1, 0, 10]
+    assert member.counter_value(CounterType.CLUSTERED_SERVICE_ERROR_COUNT, service_id=0) == 0
+    assert list(member.cluster_dir.glob("CONTAINER-*")) == []
 
 
 @pytest.mark.parametrize("word", ["abort", "shutdown"])
@@ -151,15 +156,3 @@ def test_s50_the_termination_is_acked_though_version_16_does_not_ask_for_it(node
     # Without the ack the consensus module would wait for it until the timeout.
     assert member.process.wait(15) == 0
     assert service.wait(15) == 0
-
-
-def test_a_node_that_was_shut_down_starts_again_at_once(node: NodeFactory) -> None:
-    member = node()
-    service = start(member, REPORTING_SERVICE)
-    run_tool(member, "shutdown")
-    await_both_ends(member, service)
-    member.stop()
-    service = start(member, REPORTING_SERVICE)
-    assert reports(service, "on_start")[0]["has_snapshot"]
-    assert member.counter_value(CounterType.CLUSTERED_SERVICE_ERROR_COUNT, service_id=0) == 0
-    assert list(member.cluster_dir.glob("CONTAINER-*")) == []

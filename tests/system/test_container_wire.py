@@ -137,6 +137,7 @@ def test_s14_s21_acks_after_a_restart_begin_at_the_snapshot(node: NodeFactory) -
         assert end > taken["log_position"]
 
 
+@pytest.mark.slow  # shown by an agent in memory, and by a node that goes on
 def test_s44_a_failed_snapshot_is_acked_with_minus_one_and_the_next_id_follows(node: NodeFactory) -> None:
     member = node()
     with start_and_listen(member) as listener:

@@ -35,15 +35,9 @@ def terms_of(cluster_dir: Path) -> list[int]:
     return [entry.leadership_term_id for entry in read_recording_log(cluster_dir) if entry.is_term]
 
 
-@pytest.mark.parametrize(
-    ("archive", "service"),
-    [
-        ("native", "python"),
-        pytest.param("native", "java", marks=pytest.mark.slow),
-        pytest.param("java", "python", marks=pytest.mark.slow),
-        pytest.param("java", "java", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow  # test_native_node.py shows it in one process
+@pytest.mark.parametrize("archive", ["native", "java"])
+@pytest.mark.parametrize("service", ["python", "java"])
 def test_a_cluster_of_one_lives_through_a_kill_and_a_shutdown(
     node: NodeFactory, archive: ArchiveKind, service: str
 ) -> None:
@@ -167,7 +161,8 @@ def test_java_s_tool_reads_what_the_node_says_of_itself(node: NodeFactory) -> No
         assert expected in answer.output, f"{word}: {answer.output}"
 
 
-@pytest.mark.parametrize("archive", ["native", pytest.param("java", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the two services of test_container_two_services.py show the same with this consensus module
+@pytest.mark.parametrize("archive", ["native", "java"])
 def test_two_services_have_snapshots_of_their_own(node: NodeFactory, archive: ArchiveKind) -> None:
     member = native(node, archive, service_count=2)
     silent = {"AERON_CLUSTER_SERVICE_RESPONDER": "false"}
