@@ -234,14 +234,18 @@ def test_a_failing_test_that_forgot_its_node_does_not_keep_pytest(port: int, tmp
 
 def test_ctrl_c_gives_a_callback_up_that_never_returns(port: int) -> None:
     code = """
+entered = threading.Event()
+
 class Stuck(Service):
     def on_session_message(self, session, timestamp, buffer, header):
         print("stuck", flush=True)
+        entered.set()
         threading.Event().wait(3600)
 
 node = launch(Stuck())
 client = AeronCluster.connect(**channels(node))
 client.send(b"x")
+entered.wait()
 """
     process = start(code, port)
     assert process.stdout is not None
