@@ -227,10 +227,11 @@ def test_a_live_mark_file_is_one_line_with_file_process_and_what_to_do(tmp_path:
         ({"error_handler": "log"}, 2, "error_handler='log': must be callable"),
         ({"delegating_error_handler": "os:path"}, 2, "delegating_error_handler='os:path': must have next()"),
         (
-            {"cluster_dir": "/dev/null/x", "driver_timeout_ms": 20},
+            {"cluster_dir": "/no/such/directory", "driver_timeout_ms": 20},
             1,
-            "cluster_dir='/dev/null/x': there is no such directory after 20 ms",
+            "cluster_dir='/no/such/directory': there is no such directory after 20 ms",
         ),
+        ({"cluster_dir": "/dev/null/x"}, 2, "cluster_dir='/dev/null/x': '/dev/null' is a file and no directory"),
         ({"aeron_library": "/no/such/library"}, 1, "/no/such/library"),
         ({"aeron_dir": "/no/such/driver", "driver_timeout_ms": 20}, 1, "no media driver within 20 ms"),
     ],

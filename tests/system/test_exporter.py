@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -135,8 +136,13 @@ def test_a_node_serves_its_own_metrics(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     with Process("dev", command, directory=tmp_path, environment=environment) as process:
         process.start()
-        assert process.read_line(LIMIT_S) == "A cluster of one member is ready."
-        lines = [json.loads(line) for line in process.errors().splitlines()]
+
+        def ready() -> list[dict[str, Any]] | None:
+            whole, _, _ = process.errors().rpartition("\n")
+            lines = [json.loads(line) for line in whole.splitlines()]
+            return lines if any("the node is ready" in line["message"] for line in lines) else None
+
+        lines = process.wait_until(ready, LIMIT_S, "the node to be ready")
         (url,) = [line["message"].rpartition(" ")[2] for line in lines if line.get("source") == "exporter"]
         values = Scraped(process, url).values()
         assert values["aeron_cluster_leader", str(tmp_path / "node")] == 1

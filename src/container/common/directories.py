@@ -40,7 +40,9 @@ def check_is_there(setting: str, directory: str | None) -> None:
 
     For main programs: a mistyped path, or a disk that is not mounted, must not begin an empty member.
     """
-    if not os.path.isdir(given_directory(setting, directory)):  # noqa: PTH112 - a text that may be no path
+    given = given_directory(setting, directory)
+    if not os.path.isdir(given):  # noqa: PTH112 - a text that may be no path
+        _refuse_a_file_in_the_way(setting, given)
         raise ClusterError(
             f"{setting}={shown_path(directory)}: there is no such directory: correct the path, mount its disk, or make "
             "it with mkdir for a first start"
@@ -60,7 +62,9 @@ def await_directory(setting: str, directory: str | None, timeout_ms: int) -> Non
         ClusterError: it is not there in time.
     """
     end, wait_log = time.monotonic() + timeout_ms / 1000, WaitLog(setting)
-    while not os.path.isdir(given_directory(setting, directory)):  # noqa: PTH112 - a text that may be no path
+    given = given_directory(setting, directory)
+    while not os.path.isdir(given):  # noqa: PTH112 - a text that may be no path
+        _refuse_a_file_in_the_way(setting, given)
         if time.monotonic() >= end:
             raise ClusterError(
                 f"{setting}={shown_path(directory)}: there is no such directory after {timeout_ms} ms: correct the "
@@ -68,6 +72,18 @@ def await_directory(setting: str, directory: str | None, timeout_ms: int) -> Non
             )
         wait_log.tick(f"the node to make {shown_path(directory)}", time.monotonic_ns())
         time.sleep(_POLL_S)
+
+
+def _refuse_a_file_in_the_way(setting: str, directory: str) -> None:
+    """Raise ConfigurationError where there can never be such a directory, as a file has its name or a parent's."""
+    for path in (Path(directory), *Path(directory).parents):
+        if os.path.exists(path):  # noqa: PTH110 - raises nothing, whatever the text
+            if not os.path.isdir(path):  # noqa: PTH112
+                raise ConfigurationError(
+                    f"{setting}={shown_path(directory)}: {shown_path(str(path))} is a file and no directory: correct "
+                    "the path"
+                )
+            return
 
 
 def removed_text(path: str) -> str:
