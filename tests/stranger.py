@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from container.aeron import AeronClient
@@ -10,6 +11,7 @@ from container.testing import transport_probe as probe
 from tests.aeron_session import until
 
 _VERSION = 1 << 16 | 12 << 8
+_streams = itertools.count(20)  # one each: what one is still sent, the next does not take for its own
 
 
 class Stranger:
@@ -19,7 +21,8 @@ class Stranger:
         self.client = client
         self.channel = f"aeron:udp?endpoint={host}:{port - 1}"
         self.requests = probe.add_publication(client, f"aeron:udp?endpoint={host}:{port + 4}", 10)
-        self.responses = probe.add_subscription(client, self.channel, 20)
+        self.stream_id = next(_streams)
+        self.responses = probe.add_subscription(client, self.channel, self.stream_id)
         self.session_id = -1
         self.challenge = b""
 
@@ -50,7 +53,7 @@ class Stranger:
             "AuthConnectRequest",
             correlation_id=7,
             response_channel=self.channel.encode(),
-            response_stream_id=20,
+            response_stream_id=self.stream_id,
             version=_VERSION,
             encoded_credentials=credentials,
             client_info=b"",
