@@ -79,7 +79,8 @@ ROOMS = {
     "consensus": Room(
         "the native consensus module: members and elections, sessions, timers, the log in and out, snapshots, recovery",
         "consensus",
-        "interface common transport storage settings codecs aeron files archive archive-client archive-sessions",
+        "interface common transport storage settings codecs aeron files recordings archive archive-client "
+        "archive-sessions",
     ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
@@ -88,9 +89,11 @@ ROOMS = {
         "common transport storage settings aeron files archive archive-sessions archive-store archive-conductor",
     ),
     "operate": Room(
-        "what operators ask of a node: facts from its files and counters, control of a running one, as text or JSON",
+        "what operators ask of a node: facts from its files and counters, control of a running one, deletions, as text "
+        "or JSON",
         "operate",
-        "common settings codecs storage aeron transport files recordings archive-store consensus",
+        "common settings codecs storage aeron transport files recordings archive-store archive-sessions archive-front "
+        "consensus",
     ),
     "replay": Room(
         "a recorded log, executed again by the real agent",

@@ -20,9 +20,21 @@ from container.testing.simulation.disk import SimulatedDisk
 from tests.recorded_frames import Frames
 from tests.seeds import drawn
 from tests.sim import __main__ as command
-from tests.sim.archive_oracle import TERM_LENGTH, Violation
+from tests.sim.archive_oracle import TERM_LENGTH, Violation, read_catalog
 from tests.sim.exam import NODE_FAULTS, ROOT, read_faults
-from tests.sim.node_oracle import ARCHIVE_DIR, CLUSTER_DIR, LOG_STREAM_ID, Log, State, apply, check_disk, event_of
+from tests.sim.node_oracle import (
+    ARCHIVE_DIR,
+    CLUSTER_DIR,
+    LOG_STREAM_ID,
+    Log,
+    LogEntry,
+    State,
+    apply,
+    check_disk,
+    check_retention,
+    event_of,
+    read_recording,
+)
 from tests.sim.node_run import report, run_seed, shrink
 from tests.sim.node_world import KINDS, Client, World, expand, run
 
@@ -264,6 +276,31 @@ def test_what_is_wrong_on_a_disk_is_seen(oracle: str, recording_log: bytes, arch
     with pytest.raises(Violation) as caught:
         check_disk(storage_of(recording_log, archive), Log(1), services=1)
     assert caught.value.oracle == oracle
+
+
+@pytest.mark.parametrize(
+    ("retained", "start", "positions", "text"),
+    [
+        (0, 64, [640], "the log begins at 64, and the snapshots that count are at"),
+        (2, 1344, [640, 1280, 1920], "the log begins at 1344, and"),
+        (2, 1344, [640, 1280], "the log begins at 1344, and"),
+        (1, 64, [], "the log begins at 64, and"),
+    ],
+)
+def test_a_log_that_was_deleted_too_far_is_seen(retained: int, start: int, positions: list[int], text: str) -> None:
+    snapshots = [LogEntry(0, 0, 0, each, service, True) for each in positions for service in (0, -1)]
+    if len(positions) > retained > 0:
+        assert check_retention(snapshots, positions[-retained], 1, retained) == positions[-retained]
+    with pytest.raises(Violation, match=f"^retention: {text}"):
+        check_retention(snapshots, start, 1, retained)
+
+
+def test_a_begin_of_the_log_that_nobody_has_seen_is_seen() -> None:
+    [recording] = read_catalog(catalog(LOG_STREAM_ID))[1]
+    storage = storage_of(FIRST_TERM, catalog(LOG_STREAM_ID))
+    storage.rename(f"{ARCHIVE_DIR}/0-0.rec", f"{ARCHIVE_DIR}/0-{TERM_LENGTH}.rec")
+    with pytest.raises(Violation, match="^retention: the log begins at 65536, and was final up to 3 alone"):
+        read_recording(storage, recording, b"abc")
 
 
 def test_a_log_that_is_gone_is_seen() -> None:

@@ -78,7 +78,7 @@ def place(word: str, base_dir: Path) -> Path:
     """The directory that a word is given: what it reads lies there."""
     if word in ("counters", "streams", "backlog", "loss"):
         return base_dir / "driver"
-    return base_dir / "archive" if word.startswith("archive") else base_dir
+    return base_dir / "archive" if WORDS[word].variables == ("AERON_ARCHIVE_DIR",) else base_dir
 
 
 def check(word: str, found: Result) -> None:
@@ -91,7 +91,9 @@ def check(word: str, found: Result) -> None:
 
 
 def arguments(word: str) -> tuple[str, ...]:
-    return ("--yes", "--json") if word.startswith(("recording-log ", "invalidate")) else ("--json",)
+    needed = {"archive delete-snapshots": ("--keep", "1"), "archive purge": ("--before", "1")}.get(word, ())
+    is_changing = word.startswith(("recording-log ", "invalidate")) or needed
+    return (*needed, "--yes", "--json") if is_changing else ("--json",)
 
 
 # Directories.
@@ -252,7 +254,7 @@ def test_what_is_flipped_in_files_is_a_sentence(words: Words, member: Path, whol
             content[rng.randrange(min(len(content), 400))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF])
         (member / name).write_bytes(content)
         word = rng.choice(words_of(name))
-        check(word, words(word, place(word, member), "--json"))
+        check(word, words(word, place(word, member), *arguments(word)))
         shutil.copy(whole / name, member / name)
 
 

@@ -20,7 +20,7 @@ def new_log() -> RecordingLog:
     return RecordingLog.open(storage, "/member", create=True, file_sync_level=1)
 
 
-def extent(recording_id: int, *, start: int = 32, stop: int = 50_000) -> RecordingDescriptor:
+def extent(recording_id: int, *, start: int = 0, stop: int = 50_000) -> RecordingDescriptor:
     return RecordingDescriptor(
         1,
         2,
@@ -113,18 +113,30 @@ def test_an_empty_log_begins_with_nothing() -> None:
 def test_a_replicated_recording_counts_while_the_log_is_empty() -> None:
     log = new_log()
     assert needed_recording_id(log, 4) == 4
-    expected = Log(4, -1, 0, 0, 32, 50_000, 7, 256 << 10, 1408, -9)
+    expected = Log(4, -1, 0, 0, 0, 50_000, 7, 256 << 10, 1408, -9)
     assert create_recovery_plan(log, 1, 4, extent(4)) == RecoveryPlan(-1, 0, 50_000, 0, (), expected)
     log.append_term(6, 0, 0, 5)
     assert needed_recording_id(log, 4) == 6
 
 
-def test_without_a_snapshot_the_log_begins_at_the_recording_s_start() -> None:
+def test_without_a_snapshot_the_log_begins_at_its_begin() -> None:
     log = new_log()
     log.append_term(6, 0, 0, 5)
     log.append_term(6, 1, 640, 5)
     plan = create_recovery_plan(log, 1, None, extent(6))
-    assert plan == RecoveryPlan(1, 640, 50_000, 0, (), Log(6, 1, 640, -1, 32, 50_000, 7, 256 << 10, 1408, -9))
+    assert plan == RecoveryPlan(1, 640, 50_000, 0, (), Log(6, 1, 640, -1, 0, 50_000, 7, 256 << 10, 1408, -9))
+
+
+@pytest.mark.parametrize("replicated", [None, 6])
+def test_without_a_snapshot_the_begin_of_the_log_must_be_there(replicated: int | None) -> None:
+    """Services would begin empty in the middle of it."""
+    log = new_log()
+    if replicated is None:
+        log.append_term(6, 0, 0, 5)
+        log.append_snapshot(8, 0, 0, 704, 5, CM)
+        log.invalidate_entry(1)
+    with pytest.raises(ClusterError, match="the log begins at 640, and there is no snapshot to begin with"):
+        create_recovery_plan(log, 0, replicated, extent(6, start=640))
 
 
 def test_of_an_open_term_the_snapshot_s_position_is_committed() -> None:

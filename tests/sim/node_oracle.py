@@ -107,13 +107,16 @@ def read_file(storage: Storage, path: str) -> bytes:
         file.close()
 
 
-def read_recording(storage: Storage, entry: Entry) -> bytes:
-    """The bytes of a recording that begins at 0, up to the end of its last segment."""
+def read_recording(storage: Storage, entry: Entry, known: bytes) -> bytes:
+    """The bytes of a recording from 0 up to the end of its last segment; those of segments that are gone are known."""
     prefix, found = f"{entry.recording_id}-", {}
     for name in storage.list_directory(ARCHIVE_DIR):
         if name.startswith(prefix) and name.endswith(".rec"):
             found[int(name[len(prefix) : -4])] = name
-    content = b""
+    begin = min(found, default=0)
+    if begin > len(known):
+        raise Violation("retention", f"the log begins at {begin}, and was final up to {len(known)} alone")
+    content = known[:begin]
     while len(content) in found:
         content += read_file(storage, f"{ARCHIVE_DIR}/{found[len(content)]}").ljust(entry.segment_length, b"\0")
     return content if entry.stop < 0 else content[: entry.stop]
@@ -295,8 +298,15 @@ def read_recording_log(content: bytes) -> list[LogEntry]:
     return entries
 
 
-def check_disk(storage: Storage, log: Log, *, services: int) -> None:
-    """Take in the log of a node that has recovered its archive; what lies around it must fit."""
+def check_disk(storage: Storage, log: Log, *, services: int, retained: int = 0) -> int:
+    """Take in the log of a node that has recovered its archive; what lies around it must fit. Return its begin.
+
+    Args:
+        storage: of the node.
+        log: as it was final before.
+        services: how many take snapshots.
+        retained: how many snapshots the node keeps; 0 for all.
+    """
     _, catalog, _ = read_catalog(read_file(storage, f"{ARCHIVE_DIR}/archive.catalog"))
     recordings = {each.recording_id: each for each in catalog}
     entries = read_recording_log(read_file(storage, f"{CLUSTER_DIR}/recording.log"))
@@ -305,12 +315,25 @@ def check_disk(storage: Storage, log: Log, *, services: int) -> None:
     if not terms:
         if log.content:
             raise Violation("recording log", f"it has no term, and the log has {log.end} bytes")
-        return
+        return 0
     if {each.recording_id for each in terms} - {each.recording_id for each in logs}:
         raise Violation("recording log", f"its terms are of {terms}, and the catalog has {logs}")
-    log.extend(read_recording(storage, recordings[terms[-1].recording_id]))
+    recording = recordings[terms[-1].recording_id]
+    log.extend(read_recording(storage, recording, log.content))
     check_terms(terms, log)
-    check_snapshots([each for each in entries if each.is_snapshot], recordings, log, services)
+    snapshots = [each for each in entries if each.is_snapshot]
+    kept_from = check_retention(snapshots, recording.start, services, retained)
+    check_snapshots(snapshots, recordings, log, services, kept_from)
+    return recording.start
+
+
+def take_in(storage: Storage, log: Log, position: int) -> None:
+    """Take in the log of a node that runs, up to where it is final."""
+    _, catalog, _ = read_catalog(read_file(storage, f"{ARCHIVE_DIR}/archive.catalog"))
+    entries = read_recording_log(read_file(storage, f"{CLUSTER_DIR}/recording.log"))
+    recording_id = max(each.recording_id for each in entries if not each.is_snapshot)
+    [recording] = [each for each in catalog if each.recording_id == recording_id]
+    log.extend(read_recording(storage, recording, log.content)[:position])
 
 
 def check_terms(terms: list[LogEntry], log: Log) -> None:
@@ -324,13 +347,27 @@ def check_terms(terms: list[LogEntry], log: Log) -> None:
             raise Violation("recording log", f"term {term_id} begins at {base}, not {known.get(term_id)}")
 
 
-def check_snapshots(snapshots: list[LogEntry], recordings: dict[int, Entry], log: Log, services: int) -> None:
-    """Each snapshot is of a place where one was asked for, and its recording is there."""
+def check_retention(snapshots: list[LogEntry], start: int, services: int, retained: int) -> int:
+    """Nothing in front of the snapshots that are kept is missing of them; from which position on all must be there."""
+    sets: dict[int, set[int]] = {}
+    for each in snapshots:
+        sets.setdefault(each.position, set()).add(each.service_id)
+    whole = sorted(position for position, found in sets.items() if len(found) == services + 1)
+    kept_from = whole[-retained] if 0 < retained <= len(whole) else 0
+    if start > kept_from:
+        raise Violation("retention", f"the log begins at {start}, and the snapshots that count are at {whole}")
+    return kept_from
+
+
+def check_snapshots(
+    snapshots: list[LogEntry], recordings: dict[int, Entry], log: Log, services: int, kept_from: int
+) -> None:
+    """Each snapshot is of a place where one was asked for; from a position on its recording is there."""
     sets: dict[int, list[int]] = {}
     for each in snapshots:
         if each.position not in log.snapshots:
             raise Violation("snapshots", f"{each}: the log asks for none there")
-        if each.recording_id not in recordings:
+        if each.recording_id not in recordings and each.position >= kept_from:
             raise Violation("snapshots", f"{each}: the catalog has no such recording")
         sets.setdefault(each.position, []).append(each.service_id)
     for position, found in sets.items():
@@ -340,4 +377,4 @@ def check_snapshots(snapshots: list[LogEntry], recordings: dict[int, Entry], log
             raise Violation("snapshots", f"at {position} are those of {found}")
 
 
-__all__ = ["TERM_LENGTH", "Log", "State", "Violation", "apply", "check_disk", "event_of"]
+__all__ = ["TERM_LENGTH", "Log", "State", "Violation", "apply", "check_disk", "event_of", "take_in"]

@@ -24,7 +24,9 @@ def shrink(result: Result[Plan]) -> Result[Plan]:
 def report(result: Result[Plan], seed: int) -> str:
     """What was found, how to see it again, and what had happened."""
     plan = result.plan
-    settings = f"{plan.services} services, window {plan.window}, {plan.timer_service}"
+    settings = (
+        f"{plan.services} services, window {plan.window}, {plan.timer_service}, {plan.retained} snapshots retained"
+    )
     return disk_world.report(result, seed, word="--node", settings=settings)
 
 

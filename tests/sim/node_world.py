@@ -52,7 +52,17 @@ from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedStorage
 from tests.sim.disk_world import DiskPlan, DiskWorld, Operation, Result
-from tests.sim.node_oracle import ARCHIVE_DIR, CLUSTER_DIR, TERM_LENGTH, Log, State, Violation, apply, check_disk
+from tests.sim.node_oracle import (
+    ARCHIVE_DIR,
+    CLUSTER_DIR,
+    TERM_LENGTH,
+    Log,
+    State,
+    Violation,
+    apply,
+    check_disk,
+    take_in,
+)
 
 MS = 1_000_000
 PAGE = 4096
@@ -108,6 +118,8 @@ KINDS = {
     "fill_disk": 0.3,
 }
 MOST_CLIENTS = 4
+RETENTION = 0x5EED
+"""What the draw of a plan's retention is told from the others by, which are as they were before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +134,8 @@ class Plan(DiskPlan):
     """Bytes of the longest message."""
     step_ms: int
     """The longest step of the clock between two turns."""
+    retained: int
+    """How many snapshots the node keeps; 0 for all."""
 
 
 def expand(seed: int) -> Plan:
@@ -135,6 +149,9 @@ def expand(seed: int) -> Plan:
             weights[kind] *= draw.choice([0.0, 1.0, 1.0, 3.0])
     if level == 0:
         weights["cut"] /= 6
+    retained = random.Random(seed ^ RETENTION).choice([0, 0, 1, 2])
+    if retained > 0:
+        weights["snapshot"] *= 3
     kinds = draw.choices(list(weights), list(weights.values()), k=draw.randint(10, 60))
     operations = (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate(["connect", *kinds]))
     return Plan(
@@ -144,8 +161,9 @@ def expand(seed: int) -> Plan:
         window=draw.choice([0, 0, 8192, 32768]),
         segment_length=TERM_LENGTH * draw.choice([1, 2]),
         timer_service=draw.choice(["wheel", "priority_heap"]),
-        longest=draw.choice([30, 30, 500, 3000, 9000]),
+        longest=max(draw.choice([30, 30, 500, 3000, 9000]), 9000 if retained > 0 else 0),
         step_ms=draw.choice([1, 5, 20]),
+        retained=retained,
         operations=tuple(operations),
     )
 
@@ -325,6 +343,7 @@ class World(DiskWorld[Plan]):
         self.numbers = itertools.count(1)
         self.client_numbers = itertools.count(1)
         self.turns_left = -1
+        self.known_entries = 0
         self.reports: list[str] = []
         storage = self.disk.process()
         storage.make_directory("/node")
@@ -409,9 +428,11 @@ class World(DiskWorld[Plan]):
                 session_timeout_ns=SESSION_TIMEOUT_MS * MS,
                 termination_timeout_ns=2_000 * MS,
                 timer_service=self.plan.timer_service,
+                snapshots_retained=self.plan.retained,
                 **settings,
             )
         )
+        self.known_entries = life.module.context.recording_log.next_entry_index
         for number in range(self.plan.services):
             recorder = Recorder(self, number)
             life.recorders.append(recorder)
@@ -565,8 +586,25 @@ class World(DiskWorld[Plan]):
                     part.invoke()
                 finally:
                     life.busy.discard(id(part))
+                if part is life.module and self.plan.retained > 0:
+                    self._keep_log(life)
         if life.storage.is_dead and life.busy:
             raise Killed
+
+    def _keep_log(self, life: Life) -> None:
+        """Take in the log up to a snapshot that was taken just now: the node may delete it before the next start."""
+        assert life.module is not None
+        context = life.module.context
+        if life.storage.is_dead or context.recording_log.next_entry_index == self.known_entries:
+            return
+        self.known_entries = context.recording_log.next_entry_index
+        taken = context.recording_log.get_latest_snapshot(-1)
+        if taken is None or taken.log_position <= self.final.end or self.is_uncertain:
+            return
+        on_latency, self.disk.on_latency = self.disk.on_latency, None
+        take_in(life.storage, self.final, taken.log_position)
+        self.disk.on_latency = on_latency
+        self.stats["logs kept for a retention"] += 1
 
     def _check_parts(self) -> None:
         life = self.life
@@ -676,7 +714,8 @@ class World(DiskWorld[Plan]):
         """What the disk has is all that was committed and answered, and what makes the states that were seen."""
         on_latency, self.disk.on_latency = self.disk.on_latency, None
         storage = self.disk.process()
-        check_disk(storage, self.final, services=self.plan.services)
+        begin = check_disk(storage, self.final, services=self.plan.services, retained=self.plan.retained)
+        self.stats["checks of a log without its begin"] += begin > 0
         storage.kill(self.draws)
         self.disk.on_latency = on_latency
         final = self.final
@@ -738,7 +777,8 @@ class World(DiskWorld[Plan]):
             argument = draw.randint(1, number)
         elif kind == "s":
             argument = draw.randint(1, 3)
-        filler = bytes(draw.randrange(self.plan.longest)) if draw.random() < 0.3 else b""
+        is_filled = draw.random() < (0.8 if self.plan.retained > 0 else 0.3)
+        filler = bytes(draw.randrange(self.plan.longest)) if is_filled else b""
         client.send(b"%s %d %d " % (kind.encode(), number, argument) + filler, number)
         return number
 

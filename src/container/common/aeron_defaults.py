@@ -11,7 +11,7 @@ ROLES = ("FOLLOWER", "CANDIDATE", "LEADER")
 
 
 class CounterType(enum.IntEnum):
-    """Type ids of the cluster's counters and of the archive's (upstream: AeronCounters.java)."""
+    """Type ids of the cluster's counters and of the archive's (upstream: AeronCounters.java); ours are above 1000."""
 
     RECORDING_POSITION = 100
     ARCHIVE_ERROR_COUNT = 101
@@ -50,6 +50,7 @@ class CounterType(enum.IntEnum):
     ELECTION_COUNT = 238
     LEADERSHIP_TERM_ID = 239
     CLUSTER_SESSION = 241
+    RETAINED_LOG_POSITION = 1200
 
 
 # Upstream: ClusteredServiceContainer.Configuration and ConsensusModule.Configuration.

@@ -40,6 +40,8 @@ EVENTS: dict[str, LogEvent] = {
     "snapshot_begun": LogEvent("info", "a snapshot begins"),
     "snapshot_taken": LogEvent("info", "a snapshot was taken"),
     "snapshot_failed": LogEvent("warning", "no snapshot was taken"),
+    "retention_applied": LogEvent("info", "what is no longer needed was deleted"),
+    "retention_held": LogEvent("info", "not all that this member no longer needs can be deleted"),
     "sessions": LogEvent("info", "sessions came or went"),
     "slow_callback": LogEvent("warning", "a callback was slow"),
 }

@@ -22,6 +22,7 @@ class ConsensusModuleCounters:
     snapshot_count: Counter
     timed_out_clients: Counter
     standby_snapshots: Counter | None
+    retained_log_position: Counter | None
     cycle: DurationTracker
     snapshot_duration: DurationTracker
 
@@ -33,5 +34,6 @@ class ConsensusModuleCounters:
         cycle_threshold_ns: int,
         snapshot_duration_threshold_ns: int,
         is_standby_snapshot_accepted: bool = False,
+        snapshots_retained: int = 0,
     ) -> None: ...
     def close(self) -> int: ...

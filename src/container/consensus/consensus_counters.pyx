@@ -45,6 +45,8 @@ cdef class ConsensusModuleCounters:
         cycle_threshold_ns: a duty cycle that takes longer is counted (int).
         snapshot_duration_threshold_ns: so is a snapshot (int).
         is_standby_snapshot_accepted: whether there is a counter of what standbys tell (bool).
+        snapshots_retained: how many snapshots are kept (int); unless that is 0, a counter shows where the log begins,
+            and has the number in its key behind the cluster id (int32).
 
     Raises ClusterError when a consensus module of that cluster is there already, also one that was killed, until the
     driver's client liveness timeout is over; and what the client raises: RegistrationError when there is no room for a
@@ -52,7 +54,8 @@ cdef class ConsensusModuleCounters:
     """
 
     def __init__(self, Client client not None, int32_t cluster_id, *, int64_t cycle_threshold_ns,
-                 int64_t snapshot_duration_threshold_ns, bint is_standby_snapshot_accepted=False):
+                 int64_t snapshot_duration_threshold_ns, bint is_standby_snapshot_accepted=False,
+                 int snapshots_retained=0):
         if _is_running(client.counters(), cluster_id):
             raise ClusterError(f"existing consensus module detected for clusterId={cluster_id}")
         self._client, self._added = client, []
@@ -73,6 +76,10 @@ cdef class ConsensusModuleCounters:
             if is_standby_snapshot_accepted:
                 self.standby_snapshots = self._add(
                     CounterType.STANDBY_SNAPSHOT_COUNTER, "Cluster standby snapshots received")
+            if snapshots_retained > 0:
+                self.retained_log_position = self._add(
+                    CounterType.RETAINED_LOG_POSITION, "Cluster log start position",
+                    f" snapshotsRetained={snapshots_retained}", struct.pack("<i", snapshots_retained))
             self.cycle = DurationTracker(
                 self._add(CounterType.CONSENSUS_MODULE_MAX_CYCLE_TIME, "Cluster max cycle time in ns"),
                 self._add(
@@ -90,8 +97,8 @@ cdef class ConsensusModuleCounters:
             self.close()
             raise
 
-    cdef Counter _add(self, int32_t type_id, str name, str end=""):
-        cdef Counter counter = self._client.add_counter(type_id, self._key, f"{name}{self._suffix}{end}")
+    cdef Counter _add(self, int32_t type_id, str name, str end="", bytes key_end=b""):
+        cdef Counter counter = self._client.add_counter(type_id, self._key + key_end, f"{name}{self._suffix}{end}")
         self._added.append(counter)
         return counter
 

@@ -87,7 +87,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef object _space_check                    # generator, before a snapshot; None: none is in progress
     cdef bint _has_space                        # it has ended well, and the snapshot is not in the log yet
     cdef readonly object snapshot_failure       # why the last snapshot was not taken (str), or None
-    cdef object _validation                     # generator; None: none is in progress
+    cdef object _upkeep                         # generator, that asks the archive; None: none is in progress
+    cdef bint _is_validation_wanted             # of the recording log
+    cdef int _retained_count                    # snapshots that are kept; 0: all
+    cdef int64_t _retention_due_ns              # when what is not needed is removed; INT64_MAX: not yet
+    cdef int64_t _backup_position               # from which a backup needs the log; NULL_POSITION: none has asked
+    cdef str _retention_hold                    # why not all of that could go at the last look; None: it could
     cdef object _termination                    # deadline (ns) of a termination that this leader began; None: none
     cdef int64_t _termination_position          # NULL_POSITION: none was asked for
     cdef int64_t _snapshot_position             # of the snapshot in progress, or of the last one
@@ -149,7 +154,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _consensus_work(self, int64_t now_ns) except -1
     cdef int _check_control_toggle(self, int64_t now_ns) except -1
     cdef int _check_node_control_toggle(self) except -1
-    cdef int _poll_validation(self) except -1
+    cdef int _poll_upkeep(self, int64_t now_ns) except -1
+    cdef int _begin_retention(self) except -1
     cdef bint _can_enter_election(self) noexcept
     cdef int _begin_shutdown(self, int64_t now_ns) except -1
     cdef int _begin_abort(self, int64_t now_ns) except -1

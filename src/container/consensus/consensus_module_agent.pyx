@@ -49,6 +49,7 @@ from container.consensus.pending_service_messages cimport (
 from container.consensus.recording_log_validator import validate_recording_log
 from container.consensus.position_queue cimport PositionQueue
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
+from container.consensus.retention import needed_log_position, outdated, remove_log, remove_snapshots
 from container.consensus.service_acks import ServiceAck, ServiceAckQueues
 from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
@@ -95,6 +96,7 @@ cdef enum:                                      # cheaper than members of the en
     LEADER = 2
 
 cdef int32_t RECOVERY_STATE_TYPE_ID = CounterType.RECOVERY_STATE
+cdef int64_t RETENTION_INTERVAL_NS = 60_000_000_000     # between two looks while somebody needs what would go
 
 STATES = ("INIT", "ACTIVE", "SUSPENDED", "SNAPSHOT", "QUITTING", "TERMINATING", "CLOSED")
 
@@ -298,7 +300,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._leadership_term_id = self._log_recording_id = self._log_subscription_id = NULL_VALUE
         self._log_request_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
-        self._termination_position = self._join_position = NULL_POSITION
+        self._termination_position = self._join_position = self._backup_position = NULL_POSITION
+        self._retained_count = settings.snapshots_retained
+        self._retention_due_ns = INT64_MAX
         self._ingress_endpoints = self.members.ingress_endpoints()
         self._control = ConsensusModuleAdapter(
             self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self)
@@ -427,8 +431,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._on_error(ClusterEvent(f"Aeron client in service closed unexpectedly: serviceId={lost_service_id}"))
             self._terminate(False, f"service {lost_service_id} is gone")
         if self._start is None:
-            if self._validation is not None and self._election is None:
-                work_count += self._poll_validation()
+            if self._election is None:
+                work_count += self._poll_upkeep(now_ns)
             work_count += self._poll_archive()
         if self._listener.is_append_position_lost:  # the archive has said before why, if it could not write
             self._append_counter_id = NULL_COUNTER_ID
@@ -514,7 +518,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._terminate(False, message_of(error))
         return 0
 
-    def _on_failed_validation(self, error):
+    def _on_failed_upkeep(self, error):
         self._on_error(error)
         self._check_archive(error)
 
@@ -947,9 +951,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         last_term = self._recording_log.find_last_term()
         if last_term is None:
             return None
+        snapshots = self._recording_log.find_snapshot_at_or_before_or_lowest(
+            log_position, self._settings.service_count) or ()
+        self._backup_position = snapshots[0].log_position if snapshots else 0
         return backup_response(
-            correlation_id, last_term=last_term, snapshots=self._recording_log.find_snapshot_at_or_before_or_lowest(
-                log_position, self._settings.service_count) or (),
+            correlation_id, last_term=last_term, snapshots=snapshots,
             commit_position_counter_id=self._counters.commit_position.counter_id, leader_member_id=self._leader.id,
             member_id=self._settings.cluster_member_id, cluster_members=self.members.encode())
 
@@ -1172,9 +1178,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._append_counter_id = NULL_COUNTER_ID
         self._listener.append_registration_id = NULL_VALUE
         self._listener.is_append_position_lost = False
-        if self._validation is not None:
-            self._validation.close()
-            self._validation = None
+        if self._upkeep is not None:
+            self._upkeep.close()
+            self._upkeep = None
         if self._space_check is not None:
             self._space_check.close()
             self._space_check = None
@@ -1364,6 +1370,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._settings.ingress_channel, self.members.this_member.ingress_endpoint, is_leader=self._role == LEADER,
             is_ipc_allowed=self._settings.is_ipc_ingress_allowed))
         self._election = None
+        self._begin_retention()
 
     def _begin_election(self, bint is_node_startup, int32_t graceful_closed_leader_id, int64_t leadership_term_id,
                         int64_t term_base_log_position, int64_t log_position, int64_t append_position,
@@ -1481,17 +1488,66 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             return 0
         self._counters.node_control_toggle.set(TOGGLE_NEUTRAL)
         if toggle == NODE_TOGGLE_VALIDATE_RECORDING_LOG:
-            if self._validation is None:
-                self._validation = validate_recording_log(self._archive, self._recording_log)
+            self._is_validation_wanted = True
         else:
             self._on_error(ClusterEvent(f"node control toggle {toggle} asks for what this consensus module cannot do"))
         return 1
 
-    cdef int _poll_validation(self) except -1:
-        cdef bint is_done = _is_done(self._validation, self._on_failed_validation)
-        if is_done:
-            self._validation = None
-        return is_done
+    cdef int _poll_upkeep(self, int64_t now_ns) except -1:
+        """Take on what asks the archive beside the cluster's work: one thing after the other, and no snapshot."""
+        if self._upkeep is None:
+            if self._state != STATE_ACTIVE or self._space_check is not None or self._has_space:
+                return 0
+            if self._is_validation_wanted:
+                self._is_validation_wanted = False
+                self._upkeep = validate_recording_log(self._archive, self._recording_log)
+            elif now_ns >= self._retention_due_ns:
+                self._retention_due_ns = INT64_MAX
+                self._upkeep = self._retain()
+            else:
+                return 0
+        if _is_done(self._upkeep, self._on_failed_upkeep):
+            self._upkeep = None
+        return 1
+
+    # Retention
+
+    def _retain(self):
+        cdef int64_t log_position
+        kept, hold = self._retained_count, None
+        found = outdated(self._recording_log.entries, kept, self._settings.service_count)
+        if found.log_position == NULL_POSITION:
+            return
+        self._retention_due_ns = self._clock.nano_time() + RETENTION_INTERVAL_NS     # unless all of it goes now
+        snapshot_count, segment_count = 0, 0
+        log_start = self._counters.retained_log_position.get()
+        try:
+            snapshot_count = yield from remove_snapshots(self._archive, self._recording_log, found)
+            log_position, hold = needed_log_position(
+                found.log_position, is_leader=self._role == LEADER, leadership_term_id=self._leadership_term_id,
+                others=self.members.others(),
+                backup_position=None if self._backup_position == NULL_POSITION else self._backup_position)
+            segment_count, log_start = yield from remove_log(self._archive, self._log_recording_id, log_position)
+        except ArchiveError as error:
+            if not self._archive.is_alive():
+                raise
+            hold = message_of(error)
+        self._counters.retained_log_position.set(log_start)
+        if hold is None:
+            self._retention_due_ns = INT64_MAX
+        elif hold != self._retention_hold:
+            log_event(self.context.name, "retention_held", reason=hold, retry_ms=RETENTION_INTERVAL_NS // NS_PER_MS)
+        self._retention_hold = hold
+        if snapshot_count or segment_count:
+            log_event(
+                self.context.name, "retention_applied", snapshots_retained=kept, recordings_deleted=snapshot_count,
+                segments_deleted=segment_count, log_start_position=log_start, log_position=found.log_position)
+
+    cdef int _begin_retention(self) except -1:
+        """Look in a moment for what is no longer needed, if it is wanted that it goes."""
+        if self._retained_count > 0:
+            self._retention_due_ns = self._clock.nano_time()
+        return 0
 
     cdef int _append_action(self, int32_t action, int32_t flags, ModuleState next_state, str reason) except -1:
         """Append an action, and enter the state that it means; whether the log took it."""
@@ -1527,7 +1583,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def _check_space(self):
         # Once a snapshot is in the log, services take it, and end where the archive has no space for it.
-        while self._validation is not None:     # it asks the archive
+        while self._upkeep is not None:         # it asks the archive
             yield
         yield from try_recording(
             self._archive, channel=add_session_id(
@@ -1573,7 +1629,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             missed = tracker.missed_messages()
             if missed is not None:
                 self._on_error(missed)
-        while self._validation is not None:     # it asks the archive
+        while self._upkeep is not None:         # it asks the archive
             yield
         messages = snapshot_messages(
             self.sessions, self._timers, self._trackers, log_position, term_id, self._cluster_clock.time_unit,
@@ -1612,6 +1668,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._set_state(STATE_TERMINATING, "snapshot complete")
             return self._tell_services_to_terminate(self._termination_position)
         self._set_state(STATE_ACTIVE, "snapshot complete")
+        self._begin_retention()
         if self._role == LEADER:
             self._counters.control_toggle.set(TOGGLE_NEUTRAL)
         return 0
@@ -1729,7 +1786,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             return
         self._is_closed = self._is_stopping = True
         for generator in (
-                self._start, self._preparation, self._join, self._snapshot, self._space_check, self._validation):
+                self._start, self._preparation, self._join, self._snapshot, self._space_check, self._upkeep):
             if generator is not None:
                 self._attempt(generator.close)
         closable = self._ingress

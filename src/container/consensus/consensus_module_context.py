@@ -257,6 +257,7 @@ class ConsensusModuleContext:
             cycle_threshold_ns=settings.cycle_threshold_ns,
             snapshot_duration_threshold_ns=settings.snapshot_duration_threshold_ns,
             is_standby_snapshot_accepted=settings.is_standby_snapshot_accepted,
+            snapshots_retained=settings.snapshots_retained,
         )
         self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
         self.mark_file.signal_ready()

@@ -101,7 +101,8 @@ def create_recovery_plan(
             knows no such recording, or none was asked for.
 
     Raises:
-        ClusterError: the archive does not know the recording, or the extent is of another one.
+        ClusterError: the archive does not know the recording, or the extent is of another one; or the log's begin is
+            gone, and there is no snapshot.
         RecordingError: a service has no snapshot beside the consensus module's.
     """
     snapshots = _latest_snapshots(recording_log, service_count)
@@ -140,6 +141,12 @@ def _checked(recording_id: int, extent: RecordingDescriptor | None) -> Recording
 
 def _log_of(term: RecordingLogEntry | None, snapshots: tuple[Snapshot, ...], extent: RecordingDescriptor) -> Log:
     """Return the log from its last term on; without a term it is one that was replicated."""
+    if not snapshots and extent.start_position > 0:
+        raise ClusterError(
+            f"the log begins at {extent.start_position}, and there is no snapshot to begin with: the services would "
+            "begin empty in the middle of it; take the archive's and the cluster's directories from a backup, or, "
+            "beside other members, let this one begin with empty directories"
+        )
     return Log(
         extent.recording_id,
         NULL_VALUE if term is None else term.leadership_term_id,

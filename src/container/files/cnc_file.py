@@ -57,10 +57,12 @@ _MARK_FILE_HEADER_LENGTH_MAX = 64 * 1024
 _ERROR_LOG_LENGTH_MAX = 64 * 1024 * 1024  # of longer ones, which nobody fills, that much is read
 _ARCHIVE_SCHEMA_ID = 100
 _MARK_FILE_ERROR_LENGTHS_OFFSETS = {_ARCHIVE_SCHEMA_ID: 44, 110: 64}
+_ARCHIVE_TEXTS_BEFORE_LOCAL_CONTROL = 1  # the control channel
 _ARCHIVE_TEXTS_BEFORE_AERON_DIR = 3  # control, local control and events channel
 _MARK_FILE_ACTIVITY_TIMESTAMP_OFFSET = 8
 _MARK_FILE_START = struct.Struct("<i4xqqq")
 _MARK_FILE_ARCHIVE_ID = struct.Struct("<56xq")
+_MARK_FILE_LOCAL_CONTROL = struct.Struct("<36xi")  # the stream
 _MARK_FILE_MEMBER = struct.Struct("<56xi12xi")  # member id, cluster id
 _MARK_FILE_COMPONENT_TYPE = struct.Struct("<4xi")
 
@@ -221,6 +223,9 @@ class MarkFileStatus:
     """0 for an archive."""
     component_type: int = 0
     """Of the cluster's: 1 a consensus module, 2 a service, 3 a backup, 4 a standby; 0 for an archive."""
+    local_control_channel: str = ""
+    """Of an archive: where it listens to this machine, with :attr:`local_control_stream_id`."""
+    local_control_stream_id: int = 0
 
     def is_alive(self, now_ms: int) -> bool:
         """Whether the owner has updated its file within the last 10 s (epoch milliseconds)."""
@@ -285,6 +290,8 @@ def read_mark_file(path: Path) -> MarkFileStatus:
         owner_id,
         cluster_id,
         component_type,
+        _mark_file_text(content, _ARCHIVE_TEXTS_BEFORE_LOCAL_CONTROL) if is_archive else "",
+        _MARK_FILE_LOCAL_CONTROL.unpack_from(content, _SBE_HEADER.size)[0] if is_archive else 0,
     )
 
 

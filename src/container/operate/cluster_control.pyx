@@ -1,6 +1,6 @@
-"""Asks a running consensus module, and sets the counters by which it is controlled.
+"""Asks a running consensus module, sets the counters by which it is controlled, and has an archive delete.
 
-It is one more party on the control channel, beside the services. Upstream: ClusterTool, ClusterControl.
+It is one more party on the control channel, beside the services. Upstream: ClusterTool, ClusterControl, AeronArchive.
 """
 import time
 from contextlib import suppress
@@ -8,9 +8,12 @@ from contextlib import suppress
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.aeron.client cimport AeronClient
+from container.archive import error_codes
+from container.archive.sessions.async_archive cimport AsyncArchive
 from container.codecs.messages import decode, encode
+from container.common.aeron_defaults import ARCHIVE_RESPONSE_STREAM_ID
 from container.common.sealed cimport hide, seal
-from container.errors import CodecError
+from container.errors import ArchiveError, CodecError
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.counters cimport COUNTER_ALLOCATED, Counters
 from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, FrameHeader
@@ -34,6 +37,8 @@ cdef extern from *:
 cdef enum:
     FRAGMENT_LIMIT = 10
     COUNTER_STRIDE = 128
+    TERM_LENGTH = 64 * 1024
+    MTU_LENGTH = 1408
 
 cdef double PAUSE_S = 0.001
 
@@ -133,5 +138,63 @@ cdef class ClusterControl:
         self._client.close()
 
 
+cdef class ArchiveControl:
+    """A client of an archive, which waits for the answer to each request; close it.
+
+    Args:
+        aeron_dir: of the archive's media driver (str).
+        channel, stream_id: where the archive listens to this machine (str, int).
+        limit_s: for how long to wait for an answer, in seconds (float).
+
+    Raises what AeronClient raises, and what :class:`AsyncArchive` does: TimedOutError when there is no answer in time.
+    """
+
+    cdef AeronClient _client
+    cdef AsyncArchive _archive
+
+    def __init__(self, str aeron_dir not None, str channel not None, int32_t stream_id, double limit_s):
+        self._client = AeronClient(aeron_dir, "aeron-cluster")
+        try:
+            self._archive = AsyncArchive(
+                self._client, control_channel=channel, control_stream_id=stream_id, response_channel=channel,
+                response_stream_id=ARCHIVE_RESPONSE_STREAM_ID, term_buffer_length=TERM_LENGTH, mtu_length=MTU_LENGTH,
+                is_sparse=True, client_name="aeron-cluster", encoded_credentials=b"",
+                message_timeout_ns=<int64_t> (limit_s * 1e9))
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
+
+    cdef int64_t _wait(self) except? -2:
+        while not self._archive.poll():
+            self._client.invoke()
+            time.sleep(PAUSE_S)
+        return self._archive.relevant_id
+
+    def delete_recording(self, int64_t recording_id):
+        """Delete a stopped recording; whether it was there (bool). Raises ArchiveError when the archive refuses."""
+        cdef bint was_there = True
+        self._archive.purge_recording(recording_id)
+        try:
+            self._wait()
+        except ArchiveError as error:
+            if error.code != error_codes.UNKNOWN_RECORDING:
+                raise
+            was_there = False
+        return was_there
+
+    def delete_segments(self, int64_t recording_id, int64_t new_start_position):
+        """Let a recording begin at a later segment; how many are deleted (int). Raises ArchiveError as above."""
+        self._archive.purge_segments(recording_id, new_start_position)
+        return self._wait()
+
+    def close(self):
+        """Close session and client; may be called twice."""
+        if self._archive is not None:
+            self._archive.close()
+            self._archive = None
+        self._client.close()
+
+
 hide((_AnswerHandler,))
-seal((ClusterControl,))
+seal((ClusterControl, ArchiveControl))

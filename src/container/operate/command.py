@@ -221,6 +221,13 @@ def _count(text: str) -> int:
     return value
 
 
+def _positive(text: str) -> int:
+    value = _count(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be a whole number from 1 on")
+    return value
+
+
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -328,6 +335,23 @@ def _add_dump(parser: argparse.ArgumentParser) -> None:
     _add_checksum(parser)
     parser.add_argument("--from", dest="begin", type=_count, metavar="POSITION", help="only frames from there on")
     parser.add_argument("--limit", type=_count, metavar="N", help="so many frames of each recording at most")
+
+
+def _add_delete_snapshots(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep", type=_positive, required=True, metavar="N", help="how many of the newest snapshots stay, 1 or more"
+    )
+    _add_yes(parser)
+    _add_timeout(parser)
+
+
+def _add_purge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--before", type=_count, required=True, metavar="POSITION", help="what ends there or before, by whole segments"
+    )
+    parser.add_argument("--recording", type=_count, metavar="ID", help="of this recording (default: that of the log)")
+    _add_yes(parser)
+    _add_timeout(parser)
 
 
 def _add_log(parser: argparse.ArgumentParser) -> None:
@@ -510,6 +534,18 @@ def _archive_dump(options: argparse.Namespace) -> Any:
     return dump(options.dir, options.recording, options.begin, options.limit, options.checksum)
 
 
+def _archive_delete_snapshots(options: argparse.Namespace) -> Any:
+    from container.operate.deletions import delete_snapshots
+
+    return delete_snapshots(options.dir, options.keep, options.timeout, _confirmation(options))
+
+
+def _archive_purge(options: argparse.Namespace) -> Any:
+    from container.operate.deletions import purge
+
+    return purge(options.dir, options.before, options.recording, options.timeout, _confirmation(options))
+
+
 def _log(options: argparse.Namespace) -> Iterator[Any]:
     from container.operate.log_names import MESSAGES
     from container.operate.logs import Wanted, read_log
@@ -531,6 +567,7 @@ def _version(options: argparse.Namespace) -> Any:
 
 _DRIVER = ("AERON_CLUSTER_DIR", "AERON_DIR")
 _ARCHIVE = ("AERON_ARCHIVE_DIR",)
+_NODE_OR_ARCHIVE = ("AERON_CLUSTER_DIR", "AERON_ARCHIVE_DIR")
 
 WORDS: dict[str, Word] = {
     "status": Word("show a node on one page", _status, is_watched=True),
@@ -569,5 +606,13 @@ WORDS: dict[str, Word] = {
     "archive describe": Word("describe recordings of an archive", _archive_describe, _add_recordings, True, _ARCHIVE),
     "archive verify": Word("check recordings, and change nothing", _archive_verify, _add_verify, variables=_ARCHIVE),
     "archive dump": Word("print the frames of recordings", _archive_dump, _add_dump, variables=_ARCHIVE),
+    "archive delete-snapshots": Word(
+        "delete all snapshots of a node but the newest",
+        _archive_delete_snapshots,
+        _add_delete_snapshots,
+    ),
+    "archive purge": Word(
+        "delete what a recording has in front of a position", _archive_purge, _add_purge, variables=_NODE_OR_ARCHIVE
+    ),
     "--version": Word("print the version", _version, variables=()),
 }

@@ -611,12 +611,16 @@ class Status(Facts):
     """The term."""
     commit_position: int | None
     """Up to where the log is committed."""
+    log_start_position: int | None
+    """Where the log begins in its archive: what is in front of that was deleted."""
     recorded_position: int | None
     """Up to where its archive has recorded the log."""
     control_toggle: str | None
     """What was asked for and is not done yet; NEUTRAL when nothing is, INACTIVE on a follower."""
     snapshot_count: int | None
     """Snapshots since its start."""
+    snapshots_retained: int | None
+    """How many snapshots it keeps, and the log from the oldest of them on; 0: all. Null when it does not run."""
     last_snapshot: LogEntry | None
     """The snapshot that a start would load."""
     consensus_module_errors: int | None
@@ -738,6 +742,27 @@ class Verification(Facts):
     """Whether nothing is wrong at all."""
     recordings: list[VerifiedRecording]
     """In the order of the catalog."""
+
+
+class Deletion(Facts):
+    """`archive delete-snapshots` and `archive purge`: what was deleted."""
+
+    archive_dir: str
+    """Its directory."""
+    has_changed: bool
+    """False when there was nothing to delete."""
+    deleted_recordings: list[int]
+    """Recordings of snapshots that are gone."""
+    invalidated: list[LogEntry]
+    """Entries of the recording log that no longer count, as they were before."""
+    recording_id: int | None
+    """The recording whose begin was to go; null for snapshots."""
+    start_position: int | None
+    """Where that begins now."""
+    deleted_segments: int
+    """Its segment files that are gone."""
+    freed_bytes: int
+    """How much shorter the archive's recordings are, by the lengths of their files."""
 
 
 class Frame(Facts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from container.common.regular_files import read_regular
@@ -51,6 +52,18 @@ def find_archive_dir(path: Path) -> Path:
         NoFactsError: as :func:`find_cluster_dir`.
     """
     return _find(path, (CATALOG_NAME,), "the directory of an archive")
+
+
+def archive_dir_beside(cluster_dir: Path) -> Path:
+    """Return the archive's directory that is at a cluster's or beside it, or the only one right below one of these.
+
+    Raises:
+        NoFactsError: there is none.
+    """
+    for place in (cluster_dir, cluster_dir.parent):
+        with suppress(NoFactsError):
+            return find_archive_dir(place)
+    raise NoFactsError(f"{cluster_dir} has no directory of an archive in it or beside it")
 
 
 def _find(path: Path, names: tuple[str, ...], what: str) -> Path:

@@ -12,7 +12,7 @@ from container.operate.answers import Answer, NoFactsError
 from container.operate.counters import ClusterCounters, open_cnc, read_cluster_counters
 from container.operate.facts import Health, Leadership, LogEntry, MarkFile, ServiceStatus, Status
 from container.operate.marks import now_ms, read_cluster_mark, read_service_marks, state_of
-from container.operate.places import find_archive_dir, find_cluster_dir
+from container.operate.places import archive_dir_beside, find_cluster_dir
 from container.operate.recording_logs import facts_of, latest_snapshot, read_log
 
 _LOOK_AGAIN_S = 0.05
@@ -52,7 +52,7 @@ def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRec
     except NoFactsError as error:
         problems.append(str(error))
     counters = ClusterCounters(records, mark.cluster_id)
-    archive, archive_id, archive_activity_ms, recorded = _archive(cluster_dir, problems)
+    archive, archive_id, archive_activity_ms, log_start, recorded = _archive(cluster_dir, problems)
     found = Status(
         cluster_dir=str(cluster_dir),
         member_id=mark.member_id,
@@ -71,9 +71,11 @@ def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRec
         election_count=counters.value(CounterType.ELECTION_COUNT),
         leadership_term_id=counters.value(CounterType.LEADERSHIP_TERM_ID),
         commit_position=counters.value(CounterType.COMMIT_POSITION),
+        log_start_position=log_start,
         recorded_position=recorded,
         control_toggle=counters.name(CounterType.CONTROL_TOGGLE),
         snapshot_count=counters.value(CounterType.SNAPSHOT_COUNTER),
+        snapshots_retained=_retained(counters, is_driver_alive=is_driver_alive),
         last_snapshot=_last_snapshot(cluster_dir, problems),
         consensus_module_errors=counters.value(CounterType.CONSENSUS_MODULE_ERROR_COUNT),
         timed_out_clients=counters.value(CounterType.CLIENT_TIMEOUT_COUNT),
@@ -92,33 +94,38 @@ def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRec
     return found, records
 
 
-def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None, int | None, int | None]:
-    """The state of the archive, its id, its last sign of life, and up to where it has recorded the log."""
+def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None, int | None, int | None, int | None]:
+    """The state of the archive, its id, its last sign of life, and from where up to where it has the log."""
     from container.errors import RecordingError
     from container.recordings.live import archive_id_of, read_archive_mark
     from container.recordings.member import PERMISSIVE, open_member
 
-    archive_dir = next((found for place in (cluster_dir, cluster_dir.parent) if (found := _archive_at(place))), None)
-    if archive_dir is None:
-        return "unknown", None, None, None
+    try:
+        archive_dir = archive_dir_beside(cluster_dir)
+    except NoFactsError:
+        return "unknown", None, None, None, None
     mark = read_archive_mark(archive_dir)
     state = "unknown" if mark is None else state_of(mark.activity_timestamp_ms)
     archive_id = archive_id_of(mark)
     activity_ms = mark.activity_timestamp_ms if mark is not None and mark.is_active else None
-    recorded = None
+    begin = recorded = None
     try:
         member = open_member(cluster_dir, archive_dir=archive_dir)
-        recorded = member.recorded_position(member.log_descriptor(PERMISSIVE))
+        descriptor = member.log_descriptor(PERMISSIVE)
+        begin = descriptor.start_position
+        recorded = member.recorded_position(descriptor)
     except (RecordingError, FileFormatError) as error:
         problems.append(str(error))
-    return state, archive_id, activity_ms, recorded
+    return state, archive_id, activity_ms, begin, recorded
 
 
-def _archive_at(place: Path) -> Path | None:
-    try:
-        return find_archive_dir(place)
-    except NoFactsError:
-        return None
+def _retained(counters: ClusterCounters, *, is_driver_alive: bool) -> int | None:
+    """How many snapshots a running node keeps: 0 all; None of one that does not run, or of Java's."""
+    record = counters.record(CounterType.RETAINED_LOG_POSITION)
+    if record is not None:
+        return record.key_int32(4)
+    is_known = is_driver_alive and counters.record(CounterType.CONSENSUS_MODULE_STATE) is not None
+    return 0 if is_known else None
 
 
 def _last_snapshot(cluster_dir: Path, problems: list[str]) -> LogEntry | None:

@@ -335,6 +335,14 @@ class ConsensusModuleSettings:
         0,
         least=0,
     )
+    snapshots_retained: int = number_field(
+        "aeron.cluster.snapshots.retained",
+        "How many snapshots the member keeps; 0 keeps all. Older ones are deleted after each snapshot, and whole "
+        "segments of the log in front of the oldest that is kept. The log that another member or a backup needs stays.",
+        0,
+        0,
+        1_000,
+    )
     file_sync_level: int = number_field(
         "aeron.cluster.file.sync.level",
         "What is forced to the disk after a change of the recording log or the node state: 0 nothing, 1 the data, 2 "

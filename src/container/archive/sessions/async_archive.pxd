@@ -77,6 +77,8 @@ cdef class AsyncArchive(FragmentHandler):
     cpdef int stop_recording(self, int64_t subscription_id) except -1
     cpdef int stop_recording_by_identity(self, int64_t recording_id) except -1
     cpdef int stop_position(self, int64_t recording_id) except -1
+    cpdef int purge_recording(self, int64_t recording_id) except -1
+    cpdef int purge_segments(self, int64_t recording_id, int64_t new_start_position) except -1
     cpdef int stop_replay(self, int64_t replay_session_id) except -1
     cpdef int close(self) except -1
     cdef bint is_connected(self) noexcept

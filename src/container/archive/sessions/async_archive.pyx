@@ -15,8 +15,9 @@ from container.codecs.archive cimport (
     CONTROL_RESPONSE_CODE_ERROR, CONTROL_RESPONSE_CODE_OK, CONTROL_RESPONSE_CODE_RECORDING_UNKNOWN,
     BOOLEAN_FALSE, BOOLEAN_TRUE, CONTROL_RESPONSE_TEMPLATE_ID, KEEP_ALIVE_REQUEST_ENCODED_LENGTH,
     LIST_RECORDING_REQUEST_ENCODED_LENGTH, RECORDING_DESCRIPTOR_TEMPLATE_ID, RECORDING_POSITION_REQUEST_ENCODED_LENGTH,
-    RECORDING_SIGNAL_EVENT_TEMPLATE_ID, REPLAY_TOKEN_REQUEST_ENCODED_LENGTH, SOURCE_LOCATION_LOCAL,
-    SOURCE_LOCATION_REMOTE, STOP_POSITION_REQUEST_ENCODED_LENGTH, STOP_RECORDING_BY_IDENTITY_REQUEST_ENCODED_LENGTH,
+    PURGE_RECORDING_REQUEST_ENCODED_LENGTH, PURGE_SEGMENTS_REQUEST_ENCODED_LENGTH, RECORDING_SIGNAL_EVENT_TEMPLATE_ID,
+    REPLAY_TOKEN_REQUEST_ENCODED_LENGTH, SOURCE_LOCATION_LOCAL, SOURCE_LOCATION_REMOTE,
+    STOP_POSITION_REQUEST_ENCODED_LENGTH, STOP_RECORDING_BY_IDENTITY_REQUEST_ENCODED_LENGTH,
     STOP_RECORDING_SUBSCRIPTION_REQUEST_ENCODED_LENGTH, STOP_REPLAY_REQUEST_ENCODED_LENGTH, Challenge, ControlResponse,
     RecordingDescriptor, RecordingSignalEvent, archive_id_request_encode,
     auth_connect_request_encode, auth_connect_request_encoded_length, challenge_control_session_id,
@@ -24,6 +25,7 @@ from container.codecs.archive cimport (
     control_response_control_session_id, control_response_correlation_id, control_response_relevant_id,
     control_response_version, control_response_wrap, extend_recording_request2_encode,
     extend_recording_request2_encoded_length, keep_alive_request_encode, list_recording_request_encode,
+    purge_recording_request_encode, purge_segments_request_encode,
     recording_descriptor_control_session_id, recording_descriptor_correlation_id, recording_descriptor_initial_term_id,
     recording_descriptor_mtu_length, recording_descriptor_recording_id, recording_descriptor_segment_file_length,
     recording_descriptor_session_id, recording_descriptor_start_position, recording_descriptor_start_timestamp,
@@ -377,6 +379,23 @@ cdef class AsyncArchive(FragmentHandler):
         self._request = bytearray(STOP_POSITION_REQUEST_ENCODED_LENGTH)
         stop_position_request_encode(
             _data(self._request), len(self._request), self.control_session_id, correlation_id, recording_id)
+        return 0
+
+    cpdef int purge_recording(self, int64_t recording_id) except -1:
+        """Ask that a stopped recording be deleted with all its files (104), which goes on after the answer."""
+        cdef int64_t correlation_id = self._begin(f"the deletion of recording {recording_id}")
+        self._request = bytearray(PURGE_RECORDING_REQUEST_ENCODED_LENGTH)
+        purge_recording_request_encode(
+            _data(self._request), len(self._request), self.control_session_id, correlation_id, recording_id)
+        return 0
+
+    cpdef int purge_segments(self, int64_t recording_id, int64_t new_start_position) except -1:
+        """Ask that a recording begin at a later segment (55): :attr:`relevant_id` is how many are deleted."""
+        cdef int64_t correlation_id = self._begin(f"recording {recording_id} to begin at {new_start_position}")
+        self._request = bytearray(PURGE_SEGMENTS_REQUEST_ENCODED_LENGTH)
+        purge_segments_request_encode(
+            _data(self._request), len(self._request), self.control_session_id, correlation_id, recording_id,
+            new_start_position)
         return 0
 
     cpdef int stop_replay(self, int64_t replay_session_id) except -1:

@@ -1,0 +1,255 @@
+"""Deletes what a node needs no more, by its archive: old snapshots, and recordings in front of a position.
+
+An archive that runs is asked over its media driver, Java's or native. One that does not is run for that, on a media
+driver of its own: it takes the archive's mark file, so that no other can start meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from container.common import aeron_defaults
+from container.errors import ArchiveError, RecordingError
+from container.files.catalog import RecordingDescriptor, read_catalog
+from container.files.recording_log import NULL_VALUE, RecordingLogEntry, in_order
+from container.operate.answers import Answer, NoFactsError, RefusedError
+from container.operate.counters import open_cnc
+from container.operate.facts import Deletion
+from container.operate.marks import now_ms
+from container.operate.places import archive_dir_beside, find_archive_dir, find_cluster_dir
+from container.operate.recording_logs import Confirm, facts_of, latest_snapshot, mark_of, read_log, validate
+from container.recordings.live import read_archive_mark
+from container.recordings.member import file_names, segment_positions
+
+if TYPE_CHECKING:
+    from container.files.cnc_file import MarkFileStatus
+    from container.operate.cluster_control import ArchiveControl
+
+_PAUSE_S = 0.001
+_COUNTERS_BUFFER_LENGTH = 1024 * 1024
+
+
+def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confirm) -> Answer:
+    """Delete the recordings of all snapshots of a member but the newest, and invalidate their entries.
+
+    Raises:
+        NoFactsError: the files do not say what is there.
+        RefusedError: there are no snapshots, the answer to the question was no, or the archive is starting.
+        ArchiveError: the archive refuses or fails: what came before is done.
+    """
+    from container.consensus.retention import outdated
+
+    cluster_dir = find_cluster_dir(path)
+    archive_dir = archive_dir_beside(cluster_dir)
+    entries = in_order(read_log(cluster_dir))
+    latest = latest_snapshot(entries)
+    if not latest:
+        raise RefusedError(f"the recording log of {cluster_dir} has no valid snapshot")
+    found = outdated(entries, kept_count, len(latest) - 1)
+    there = {each.recording_id for each in _catalog(archive_dir)}
+    recording_ids = [each for each in found.recording_ids if each in there]
+    invalidated = [entry for entry in found.entries if entry.is_valid]
+    if not recording_ids and not invalidated:
+        return Answer(_deletion(archive_dir, [], []))
+    confirm(
+        f"delete {len(recording_ids)} recordings of snapshots in front of log position {found.log_position}, and keep "
+        f"the newest {kept_count}"
+    )
+    before = _length_of_files(archive_dir)
+    with _archive(archive_dir, limit_s) as control:
+        deleted = [each for each in recording_ids if control.delete_recording(each)]
+        _await_files_gone(archive_dir, deleted, limit_s)
+    _invalidate(path, cluster_dir, limit_s)
+    return Answer(_deletion(archive_dir, deleted, invalidated, freed_bytes=before - _length_of_files(archive_dir)))
+
+
+def _invalidate(path: Path, cluster_dir: Path, limit_s: float) -> None:
+    """Have the entries of snapshots whose recordings are gone count no more."""
+
+    def agree(_what: str) -> None:
+        """It was asked for already."""
+
+    mark = mark_of(cluster_dir)
+    if mark is not None and mark.state == "running":
+        from container.operate.control import validate_running
+
+        validate_running(path, limit_s, agree)
+    else:
+        validate(path, agree)
+
+
+def purge(path: Path, position: int, recording_id: int | None, limit_s: float, confirm: Confirm) -> Answer:
+    """Delete the whole segments of a recording in front of a position: of the log unless another one is named.
+
+    Of the log nothing goes that a start from the latest snapshot needs.
+
+    Raises:
+        NoFactsError: the files do not say what is there.
+        RefusedError: a start would need what is to go, the answer to the question was no, or the archive is starting.
+        ArchiveError: the archive refuses, as while somebody replays what is to go: nothing has changed.
+    """
+    from container.consensus.retention import removable_before
+
+    cluster_dir, archive_dir = _directories(path, is_cluster_needed=recording_id is None)
+    log_recording_id = NULL_VALUE
+    if cluster_dir is not None:
+        entries = in_order(read_log(cluster_dir))
+        terms = [entry for entry in entries if entry.is_valid_term]
+        log_recording_id = terms[-1].recording_id if terms else NULL_VALUE
+        if recording_id in (None, log_recording_id):
+            _check_start(cluster_dir, entries, position)
+    wanted = log_recording_id if recording_id is None else recording_id
+    descriptor = next((each for each in _catalog(archive_dir) if each.recording_id == wanted), None)
+    if descriptor is None:
+        raise NoFactsError(f"the archive of {archive_dir} has no recording {wanted}")
+    begin = removable_before(descriptor, position)
+    if begin <= descriptor.start_position:
+        return Answer(_deletion(archive_dir, [], [], descriptor, descriptor.start_position))
+    confirm(
+        f"delete recording {wanted} from {descriptor.start_position} to {begin}; whoever is not so far, as another "
+        "member or a backup, cannot go on from it"
+    )
+    before = _length_of_files(archive_dir)
+    with _archive(archive_dir, limit_s) as control:
+        count = control.delete_segments(wanted, begin)
+        _await_segments_gone(archive_dir, descriptor, begin, limit_s)
+    freed = before - _length_of_files(archive_dir)
+    return Answer(_deletion(archive_dir, [], [], descriptor, begin, deleted_segments=count, freed_bytes=freed))
+
+
+def _directories(path: Path, *, is_cluster_needed: bool) -> tuple[Path | None, Path]:
+    """The cluster's and the archive's directory; an archive may be alone."""
+    try:
+        cluster_dir = find_cluster_dir(path)
+    except NoFactsError:
+        if is_cluster_needed:
+            raise
+        return None, find_archive_dir(path)
+    return cluster_dir, archive_dir_beside(cluster_dir)
+
+
+def _check_start(cluster_dir: Path, entries: list[RecordingLogEntry], position: int) -> None:
+    latest = latest_snapshot(entries)
+    if not latest:
+        raise RefusedError(
+            f"a start of the node of {cluster_dir} replays the log from its begin: take a snapshot first"
+        )
+    if position > latest[0].log_position:
+        raise RefusedError(
+            f"a start of the node of {cluster_dir} replays the log from its latest snapshot on, at "
+            f"{latest[0].log_position}: give a position up to that, or take a snapshot first"
+        )
+
+
+def _catalog(archive_dir: Path) -> list[RecordingDescriptor]:
+    try:
+        return list(read_catalog(archive_dir))
+    except RecordingError as error:
+        raise NoFactsError(str(error)) from error
+
+
+def _deletion(
+    archive_dir: Path,
+    deleted: list[int],
+    invalidated: list[RecordingLogEntry],
+    descriptor: RecordingDescriptor | None = None,
+    start_position: int | None = None,
+    *,
+    deleted_segments: int = 0,
+    freed_bytes: int = 0,
+) -> Deletion:
+    return Deletion(
+        archive_dir=str(archive_dir),
+        has_changed=bool(deleted or invalidated or deleted_segments),
+        deleted_recordings=deleted,
+        invalidated=[facts_of(entry) for entry in invalidated],
+        recording_id=None if descriptor is None else descriptor.recording_id,
+        start_position=start_position,
+        deleted_segments=deleted_segments,
+        freed_bytes=freed_bytes,
+    )
+
+
+# Files. An archive answers before it has deleted them.
+
+
+def _length_of_files(archive_dir: Path) -> int:
+    return sum(path.stat().st_size for path in archive_dir.glob("*.rec*"))
+
+
+def _await(is_done: Iterator[bool], what: str, limit_s: float) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not next(is_done):
+        if time.monotonic() > deadline_s:
+            raise ArchiveError(f"the archive has not deleted {what} within {limit_s:g} s: see its errors")
+        time.sleep(_PAUSE_S)
+
+
+def _await_files_gone(archive_dir: Path, recording_ids: list[int], limit_s: float) -> None:
+    prefixes = tuple(f"{each}-" for each in recording_ids)
+
+    def looks() -> Generator[bool]:
+        while True:
+            yield not prefixes or not any(name.startswith(prefixes) for name in file_names(archive_dir))
+
+    _await(looks(), "the files of the snapshots", limit_s)
+
+
+def _await_segments_gone(archive_dir: Path, descriptor: RecordingDescriptor, begin: int, limit_s: float) -> None:
+    def looks() -> Generator[bool]:
+        while True:
+            found = segment_positions(archive_dir, descriptor, file_names(archive_dir))
+            yield not found or min(found) >= begin
+
+    _await(looks(), f"the segments of recording {descriptor.recording_id}", limit_s)
+
+
+# The archive.
+
+
+@contextmanager
+def _archive(archive_dir: Path, limit_s: float) -> Iterator[ArchiveControl]:
+    mark = read_archive_mark(archive_dir)
+    if mark is not None and mark.is_alive(now_ms()):
+        with open_cnc(Path(mark.aeron_dir)) as file:
+            if not file.is_driver_alive(now_ms()):
+                raise RefusedError(f"the media driver of {mark.aeron_dir} shows no sign of life")
+        place = mark.aeron_dir, mark.local_control_channel, mark.local_control_stream_id
+        with _connected(*place, limit_s) as control:
+            yield control
+        return
+    with _running_for_this(archive_dir, mark) as aeron_dir:
+        channel, stream_id = aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL, aeron_defaults.ARCHIVE_CONTROL_STREAM_ID
+        with _connected(aeron_dir, channel, stream_id, limit_s) as control:
+            yield control
+
+
+@contextmanager
+def _running_for_this(archive_dir: Path, mark: MarkFileStatus | None) -> Iterator[str]:
+    """Run the archive of a directory; yield the directory of its media driver."""
+    from container.aeron.media_driver import MediaDriver
+    from container.archive.native_archive import Archive
+
+    with (
+        MediaDriver.launch_embedded(counters_buffer_length=_COUNTERS_BUFFER_LENGTH) as driver,
+        Archive.launch(
+            archive_dir=str(archive_dir),
+            aeron_dir=driver.aeron_dir,
+            archive_id=NULL_VALUE if mark is None else mark.owner_id,
+            is_control_channel_enabled=False,
+            replication_channel="aeron:udp?endpoint=localhost:0",
+            file_sync_level=1,
+            catalog_file_sync_level=1,
+        ),
+    ):
+        yield driver.aeron_dir
+
+
+def _connected(aeron_dir: str, channel: str, stream_id: int, limit_s: float) -> AbstractContextManager[ArchiveControl]:
+    from container.operate.cluster_control import ArchiveControl
+
+    return closing(ArchiveControl(aeron_dir, channel, stream_id, limit_s))

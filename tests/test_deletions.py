@@ -1,0 +1,166 @@
+"""What `archive delete-snapshots` and `archive purge` delete, of a node that runs and of one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import container
+from container.api import Header, MessageBuffer
+from container.client import AeronCluster
+from container.client.egress_listener import EgressListener
+from container.files.catalog import read_catalog
+from container.files.recording_log import read_recording_log
+from container.node.cluster_node import ClusterNode
+from container.testing.endpoints import PortReservation
+from container.testing.process import wait_until
+from tests.limits import LIMIT_S
+from tests.operator_world import Words
+from tests.services import Adding
+
+SEGMENT = 64 * 1024
+MESSAGES = 300
+
+
+class Answers(EgressListener):
+    """Counts them."""
+
+    count = 0
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        self.count += 1
+
+
+class Node:
+    """A native node with small segments, which can be stopped and started again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ports = PortReservation()
+        self.port = self.ports.take_row(5)
+        self.settings: dict[str, object] = {}
+        self.node: ClusterNode | None = None
+        self.words = Words()
+
+    def start(self) -> ClusterNode:
+        self.node = container.launch_node(
+            Adding(),
+            directory=self.directory,
+            host=self.ports.host,
+            port=self.port,
+            archive={"segment_file_length": SEGMENT},
+            consensus_module={"log_channel": "aeron:udp?term-length=64k", **self.settings},
+        )
+        return self.node
+
+    def stop(self) -> None:
+        if self.node is not None:
+            self.node.close()
+        self.node = None
+
+    def fill(self, snapshots: int) -> list[int]:
+        """Take snapshots, each behind more than two segments of the log; their positions."""
+        for _ in range(snapshots):
+            self._send()
+        return self.positions()
+
+    def _send(self) -> None:
+        assert self.node is not None
+        answers = Answers()
+        with AeronCluster.connect(
+            ingress_channel="aeron:ipc",
+            egress_channel="aeron:ipc",
+            aeron_dir=self.node.aeron_dir,
+            listener=answers,
+        ) as client:
+            for _ in range(MESSAGES):
+                client.send(bytes(500), timeout=LIMIT_S)
+                client.poll_egress()
+            wait_until(lambda: answers.count == MESSAGES or client.poll_egress() < 0, LIMIT_S, "all answers")
+        self.node.take_snapshot()
+
+    def positions(self) -> list[int]:
+        """Of valid snapshots."""
+        entries = read_recording_log(self.directory / "cluster")
+        return [each.log_position for each in entries if each.is_valid_snapshot and each.is_of_consensus_module]
+
+    def log_start(self) -> int:
+        [found] = [each for each in read_catalog(self.directory / "archive") if each.stream_id == 100]
+        return found.start_position
+
+    def snapshot_recordings(self) -> int:
+        return sum(each.stream_id in (106, 107) for each in read_catalog(self.directory / "archive"))
+
+    def segments(self) -> list[int]:
+        return sorted(int(path.stem.partition("-")[2]) for path in (self.directory / "archive").glob("0-*.rec"))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path / "node")
+    made.start()
+    yield made
+    made.stop()
+    made.ports.close()
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_old_snapshots_and_the_log_in_front_of_a_position_are_deleted(node: Node, state: str) -> None:
+    positions = node.fill(3)
+    if state == "stopped":
+        node.stop()
+    facts = node.words.facts("archive delete-snapshots", node.directory, "--keep", "2", "--yes")
+    assert facts["has_changed"]
+    assert len(facts["deleted_recordings"]) == 2
+    assert [each["log_position"] for each in facts["invalidated"]] == [positions[0]] * 2
+    assert node.positions() == positions[1:]
+    assert node.snapshot_recordings() == 4
+    again = node.words.facts("archive delete-snapshots", node.directory, "--keep", "2", "--yes")
+    assert not again["has_changed"]
+    begin = positions[1] // SEGMENT * SEGMENT
+    facts = node.words.facts("archive purge", node.directory, "--before", str(positions[1]), "--yes")
+    assert (facts["start_position"], facts["deleted_segments"]) == (begin, begin // SEGMENT)
+    assert facts["freed_bytes"] == begin
+    assert node.log_start() == begin
+    assert node.segments()[0] == begin
+    assert not node.words.facts("archive purge", node.directory, "--before", str(positions[1]), "--yes")["has_changed"]
+    node.stop()
+    assert node.words.facts("status", node.directory, code=1)["log_start_position"] == begin
+    restarted = node.start()
+    assert restarted.is_running
+    assert node.fill(1)[:2] == positions[1:]
+
+
+def test_nothing_goes_that_a_start_needs(node: Node) -> None:
+    assert "take a snapshot first" in node.words.refusal("archive purge", node.directory, "--before", "65536", "--yes")
+    assert "has no valid snapshot" in node.words.refusal(
+        "archive delete-snapshots", node.directory, "--keep", "1", "--yes"
+    )
+    [position] = node.fill(1)
+    assert f"at {position}: give a position up to that" in node.words.refusal(
+        "archive purge", node.directory, "--before", str(position + 1), "--yes"
+    )
+    assert node.words.refusal("archive delete-snapshots", node.directory, "--keep", "0", "--yes", code=2)
+    assert not node.words.facts("archive delete-snapshots", node.directory, "--keep", "5", "--yes")["has_changed"]
+    assert "say --yes" in node.words.refusal("archive purge", node.directory, "--before", str(position))
+    assert node.log_start() == 0
+    assert node.positions() == [position]
+
+
+def test_a_node_keeps_as_many_snapshots_as_it_is_told(node: Node) -> None:
+    assert node.words.facts("status", node.directory)["snapshots_retained"] == 0
+    node.fill(2)
+    node.stop()
+    assert node.words.facts("status", node.directory, code=1)["snapshots_retained"] is None
+    node.settings["snapshots_retained"] = 2
+    node.start()
+    positions = node.fill(2)
+    begin = positions[-2] // SEGMENT * SEGMENT
+    wait_until(
+        lambda: node.segments()[0] == begin, LIMIT_S, "the log in front of the second last snapshot to be deleted"
+    )
+    assert node.positions() == positions[-2:]
+    status = node.words.facts("status", node.directory)
+    assert (status["snapshots_retained"], status["log_start_position"]) == (2, begin)
