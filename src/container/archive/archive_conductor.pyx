@@ -359,9 +359,9 @@ cdef class ArchiveConductor:
         self._do(request, self._stop_recording_subscription, subscription_id)
 
     def _stop_recording_subscription(self, session, correlation_id, subscription_id):
-        for each in self.recorder.by_key.values() if self._is_stranger(session) else ():
-            if each.subscription_id == subscription_id:
-                self._check_stream(session, each.stream_id, "what is recorded")
+        subscription = self.recorder.subscription_of(subscription_id)
+        if subscription is not None:
+            self._check_stream(session, subscription.stream_id, "what is recorded")
         self.recorder.stop_by_subscription_id(subscription_id)
         return 0
 

@@ -26,6 +26,7 @@ cdef class PendingRecording:                        # in the catalog, and waitin
 
 cdef class Recorder:
     cdef readonly dict by_key                       # the subscriptions that no other may resemble
+    cdef dict _by_subscription_id                   # of these, those that the driver has added
     cdef Client _client
     cdef Clock _clock
     cdef object _store
@@ -50,6 +51,7 @@ cdef class Recorder:
         bint is_local, bint is_auto_stop, str channel)
     cpdef int stop(self, RecordingSubscription subscription) except -1
     cpdef int stop_by_channel(self, int32_t stream_id, str channel) except -1
+    cpdef RecordingSubscription subscription_of(self, int64_t subscription_id)
     cpdef int stop_by_subscription_id(self, int64_t subscription_id) except -1
     cpdef bint stop_by_recording_id(self, int64_t recording_id) except -1
     cpdef int close(self) except -1
@@ -69,6 +71,7 @@ cdef class Recorder:
     cdef int _end_session(self, RecordingSession session) except -1
     cdef int _refuse(self, RecordingSubscription subscription, object error) except -1
     cdef int _stop(self, RecordingSubscription subscription, object error) except -1
+    cdef bint _release_key(self, RecordingSubscription subscription) except -1
     cdef int _forget(self, RecordingSubscription subscription, object error) except -1
     cdef int _stop_writer(self, SegmentWriter writer) except -1
     cdef int _close_unused(self, bint is_last=*) except -1

@@ -74,7 +74,7 @@ cdef class Recorder:
         self._client, self._clock, self._store, self._counters = client, client.clock, store, counters
         self._on_error, self._events, self._archive_id = on_error, events, archive_id
         self._max_concurrent_recordings, self._block_length_limit = max_concurrent_recordings, block_length_limit
-        self.by_key = {}
+        self.by_key, self._by_subscription_id = {}, {}
         self._subscriptions, self._pending, self._sessions = [], [], []
 
     cdef RecordingSession session_of(self, int64_t recording_id):
@@ -150,15 +150,18 @@ cdef class Recorder:
                 code=error_codes.UNKNOWN_SUBSCRIPTION)
         return self.stop(subscription)
 
+    cpdef RecordingSubscription subscription_of(self, int64_t subscription_id):
+        """The subscription that has this id and its key, or None."""
+        return self._by_subscription_id.get(subscription_id)
+
     cpdef int stop_by_subscription_id(self, int64_t subscription_id) except -1:
         """Stop what a subscription records."""
-        cdef RecordingSubscription subscription
-        for subscription in self.by_key.values():
-            if subscription.subscription_id == subscription_id and subscription_id != NULL_VALUE:
-                return self.stop(subscription)
-        raise ArchiveError(
-            f"no recording subscription found for subscriptionId={subscription_id}",
-            code=error_codes.UNKNOWN_SUBSCRIPTION)
+        cdef RecordingSubscription subscription = self.subscription_of(subscription_id)
+        if subscription is None:
+            raise ArchiveError(
+                f"no recording subscription found for subscriptionId={subscription_id}",
+                code=error_codes.UNKNOWN_SUBSCRIPTION)
+        return self.stop(subscription)
 
     cpdef bint stop_by_recording_id(self, int64_t recording_id) except -1:
         """Stop a recording, and take its subscription's key away; whether it was the subscription's (bool).
@@ -180,9 +183,8 @@ cdef class Recorder:
                     break
             else:
                 return False
-        if self.by_key.get(subscription.key) is not subscription:
+        if not self._release_key(subscription):
             return False
-        del self.by_key[subscription.key]
         subscription.is_released = True
         return True
 
@@ -201,10 +203,17 @@ cdef class Recorder:
     cdef int _forget(self, RecordingSubscription subscription, object error) except -1:
         """Begin no other recording on a subscription; its key is free, and it is closed with its last recording."""
         subscription.end(error)
-        if self.by_key.get(subscription.key) is subscription:
-            del self.by_key[subscription.key]
+        self._release_key(subscription)
         self._has_ended_subscription = True
         return 0
+
+    cdef bint _release_key(self, RecordingSubscription subscription) except -1:
+        """Whether the subscription had its key, which is free now."""
+        if self.by_key.get(subscription.key) is not subscription:
+            return False
+        del self.by_key[subscription.key]
+        self._by_subscription_id.pop(subscription.subscription_id, None)
+        return True
 
     # The duty cycle.
 
@@ -235,6 +244,8 @@ cdef class Recorder:
             if subscription.poll():
                 work_count = 1
                 self._has_ended_subscription |= subscription.is_ended       # stopped while the driver was asked
+                if self.by_key.get(subscription.key) is subscription:
+                    self._by_subscription_id[subscription.subscription_id] = subscription
                 subscription.control_session.send_ok(subscription.correlation_id, subscription.subscription_id)
         except Exception as error:
             work_count = 1

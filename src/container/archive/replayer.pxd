@@ -38,7 +38,7 @@ cdef class Replayer:
     cdef int64_t _connect_timeout_ns
     cdef int32_t _replay_count                      # of all that there ever were; the high half of a session's id
     cdef list _pending                              # of PendingReplay
-    cdef list _sessions                             # of ReplaySession
+    cdef dict _sessions                             # by id, of ReplaySession, as they began
 
     cdef int do_work(self) except -1
     cpdef int start(

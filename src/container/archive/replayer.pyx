@@ -52,7 +52,7 @@ cdef class Replayer:
         self._max_concurrent_replays, self._buffer_length = max_concurrent_replays, buffer_length
         self._linger_ns, self._connect_timeout_ns = linger_ns, connect_timeout_ns
         self._replay_count = 1
-        self._pending, self._sessions = [], []
+        self._pending, self._sessions = [], {}
 
     # Requests. What they raise is ArchiveError.
 
@@ -120,27 +120,21 @@ cdef class Replayer:
 
     cpdef int stop(self, int64_t replay_session_id) except -1:
         """Stop a replay at once, if there is one of this id."""
-        cdef ReplaySession session
-        for session in self._sessions:
-            if session.replay_session_id == replay_session_id:
-                session.abort()
-                self._end(session)
-                break
+        cdef ReplaySession session = self.session_of(replay_session_id)
+        if session is not None:
+            session.abort()
+            self._end(session)
         return 0
 
     cpdef object session_of(self, int64_t replay_session_id):
         """A replay that has begun (ReplaySession), or None."""
-        cdef ReplaySession session
-        for session in self._sessions:
-            if session.replay_session_id == replay_session_id:
-                return session
-        return None
+        return self._sessions.get(replay_session_id)
 
     cpdef int stop_all(self, int64_t recording_id) except -1:
         """Stop all replays of a recording at once, or all that there are for -1."""
         cdef ReplaySession session
         cdef PendingReplay pending
-        for session in list(self._sessions):
+        for session in list(self._sessions.values()):
             if recording_id == NULL_VALUE or session.recording_id == recording_id:
                 session.abort()
                 self._end(session)
@@ -155,7 +149,7 @@ cdef class Replayer:
         cdef ReplaySession session
         cdef PendingReplay pending
         cdef object lowest = None
-        for session in self._sessions:
+        for session in self._sessions.values():
             if session.recording_id == recording_id and (lowest is None or session.position < lowest):
                 lowest = session.position
         for pending in self._pending:
@@ -171,6 +165,7 @@ cdef class Replayer:
         cdef ReplaySession session
         cdef int work_count = 0, i = 0
         cdef int64_t longest_ns = 0, read_bytes = 0, read_time_ns = 0
+        cdef bint has_ended = False
         while i < len(self._pending):
             pending = self._pending[i]
             if self._begin(pending):
@@ -178,9 +173,7 @@ cdef class Replayer:
                 work_count += 1
             else:
                 i += 1
-        i = 0
-        while i < len(self._sessions):
-            session = self._sessions[i]
+        for session in self._sessions.values():
             work_count += session.do_work()
             self._answer(session)
             if session.read_bytes > 0:
@@ -188,10 +181,10 @@ cdef class Replayer:
                 read_bytes += session.read_bytes
                 read_time_ns += session.read_time_ns
                 session.longest_read_ns = session.read_bytes = session.read_time_ns = 0
-            if session.is_done:
+            has_ended |= session.is_done
+        if has_ended:
+            for session in [session for session in self._sessions.values() if session.is_done]:
                 self._end(session)
-            else:
-                i += 1
         if read_bytes > 0:
             add(self._counters.replayer_total_read_bytes, read_bytes)
             add(self._counters.replayer_total_read_time, read_time_ns)
@@ -222,14 +215,14 @@ cdef class Replayer:
         cdef RecordingSession recording = self._recorder.session_of(pending.recording_id)
         cdef object reader = self._store.open_reader(pending.recording_id, pending.replay_range.position)
         self._replay_count = 1 if self._replay_count == INT_MAX else self._replay_count + 1
-        self._sessions.append(ReplaySession(
+        self._sessions[replay_session_id] = ReplaySession(
             replay_session_id, pending.correlation_id, reader, pending.publication,
             replay_range=pending.replay_range, recording=recording,
             stop_position=NULL_VALUE if recording is not None else self._store.recorded_position(pending.recording_id),
             counters=None if pending.counter_id == NULL_VALUE else self._counters_reader,
             counter_id=pending.counter_id, counter_registration_id=pending.counter_registration_id,
             connect_deadline_ns=pending.deadline_ns, clock=self._clock, read_length=max(0, pending.read_length),
-            owner=pending.control_session))
+            owner=pending.control_session)
         add(self._counters.replay_sessions, 1)
         return 0
 
@@ -258,7 +251,7 @@ cdef class Replayer:
             if not isinstance(session.error.__cause__, ArchiveError):     # the files' fault, not the request's
                 self._on_error(session.error)
             control_session.send_error(session.correlation_id, message_of(session.error), session.error.code)
-        self._sessions.remove(session)
+        del self._sessions[session.replay_session_id]
         add(self._counters.replay_sessions, -1)
         return 0
 
