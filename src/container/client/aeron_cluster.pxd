@@ -43,7 +43,7 @@ cdef class AeronCluster(FragmentHandler):
     cdef bint _is_settling                          # a new leader is there, and what the old one was asked is in flight
     cdef object _owner                              # the thread that uses the client
     cdef long _owner_id
-    cdef bint _is_guarded                           # several threads use it, one at a time: their owner sees to that
+    cdef readonly bint _is_guarded                  # several threads use it, one at a time: their owner sees to that
     cdef long _parent_id                            # of the process of which this one is a fork; 0 where it was made
     cdef int64_t _sent, _received, _back_pressured, _leader_changes      # for metrics()
     cdef object __weakref__

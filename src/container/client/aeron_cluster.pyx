@@ -26,7 +26,7 @@ from container.codecs.sbe cimport (
     SBE_HEADER_LENGTH, SBE_VAR_LENGTH_LENGTH, MessageHeader, VarData, sbe_read_header,
 )
 from container.common import forks
-from container.common.process_end import Stage, close_at_end
+from container.common.process_end import Stage, close_at_end, close_unless_guarded
 from container.common.sealed cimport seal
 from container.errors import (
     ClosedError, ClusterError, ClusterUnavailableError, CodecError, ConfigurationError, MessageTooLongError,
@@ -195,7 +195,7 @@ cdef class AeronCluster(FragmentHandler):
         codec.session_message_header_encode(
             self._session_header, sizeof(self._session_header), self.leadership_term_id, self.cluster_session_id, 0)
         forks.own(self)
-        close_at_end(self, Stage.CLIENT, _close_at_end)
+        close_at_end(self, Stage.CLIENT, close_unless_guarded)
         return 0
 
     cdef int _adopt_session(self, int64_t cluster_session_id) except -1:
@@ -965,15 +965,6 @@ cdef class AeronCluster(FragmentHandler):
         self._owner = threading.current_thread()
         self._owner_id = thread_id
         return 0
-
-
-def _close_at_end(AeronCluster cluster not None):
-    if cluster._is_guarded:
-        return                                          # its own thread closes it
-    try:
-        cluster.close()
-    except ClusterError:
-        pass                                            # used by a thread that still runs: the cluster times it out
 
 
 seal((AeronCluster,))

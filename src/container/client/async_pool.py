@@ -39,7 +39,7 @@ from container.client.replacement import PoolListener, check_pool_arguments
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 from container.common import forks
-from container.common.process_end import Stage, close_at_end
+from container.common.process_end import Stage, close_at_end, stop_and_join
 from container.common.threads import check_threads
 from container.errors import (
     ClosedError,
@@ -192,19 +192,15 @@ class _PoolThread:
 
     def start(self) -> None:
         self._thread.start()
-        close_at_end(self, Stage.POOL, _PoolThread._stop_and_join)
-
-    def _stop_and_join(self) -> None:
-        self.stop()
-        self.join()
+        close_at_end(self, Stage.POOL, stop_and_join)
 
     def stop(self) -> None:
         """Ask the thread to close the pool and to end; do not wait."""
         self._is_stopping = True
         self._nudges.put(None)
 
-    def join(self) -> None:
-        self._thread.join(_JOIN_LIMIT_S)
+    def join(self, timeout: float = _JOIN_LIMIT_S) -> None:
+        self._thread.join(timeout)
 
     def nudge(self) -> None:
         """An answer is to be expected."""

@@ -17,7 +17,7 @@ from container.client.aeron_cluster import ClientState
 from container.client.egress_handler cimport EgressHandler, enumerated
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EventCode
 from container.common import forks
-from container.common.process_end import Stage, close_at_end
+from container.common.process_end import Stage, close_at_end, stop_and_join
 from container.common.sealed cimport seal
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
@@ -59,7 +59,6 @@ cdef enum:
     MIN_PARK_NS = 5_000
     MAX_PARK_NS = 1_000_000
     MAX_REST_NS = 40_000_000                    # when no reply is awaited
-    STOP_LIMIT_S = 30                           # at the end of the process
     REST_SHARE = 50                             # of the time since something came or was sent
 
 cdef int CONNECTED = ClientState.CONNECTED
@@ -165,7 +164,7 @@ cdef class ClientPoller(EgressHandler):
         self._thread = threading.Thread(
             target=self._run, name=f"cluster-client-{self._cluster.cluster_session_id}", daemon=True)
         self._thread.start()
-        close_at_end(self, Stage.POOL, _stop_and_join)
+        close_at_end(self, Stage.POOL, stop_and_join)
 
     def stop(self):
         """Ask the thread to close the client and to end; do not wait."""
@@ -419,11 +418,6 @@ cdef class ClientPoller(EgressHandler):
         except RuntimeError:                    # of a loop that is closed
             is_open = False
         return is_open
-
-
-def _stop_and_join(ClientPoller poller not None):
-    poller.stop()
-    poller.join(STOP_LIMIT_S)
 
 
 cdef Py_ssize_t _length(item) except -1:

@@ -31,7 +31,7 @@ from container.client.replacement import PoolListener, Replacements, check_pool_
 from container.client.requests import RequestTable, check_requests
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
-from container.common.process_end import Stage, close_at_end
+from container.common.process_end import Stage, close_at_end, close_unless_guarded
 from container.common.sealed cimport seal
 from container.errors import (
     ClosedError, ClusterError, ClusterUnavailableError, ContainerError, SendTimedOutError, TimedOutError,
@@ -257,7 +257,7 @@ cdef class SessionPool(FragmentHandler):
         pool._message = MessageCopy()
         pool._client_info = client_info(cluster.context.client_name).encode("ascii", "replace")
         pool._use(cluster)
-        close_at_end(pool, Stage.POOL, _close_at_end)
+        close_at_end(pool, Stage.POOL, close_unless_guarded)
         return pool
 
     cdef int _use(self, AeronCluster cluster) except -1:
@@ -296,6 +296,10 @@ cdef class SessionPool(FragmentHandler):
     def is_closed(self):
         """True once the pool is closed, by :meth:`close` or by what :attr:`close_reason` says."""
         return self._is_closed or self.cluster._parent_id != 0
+
+    @property
+    def _is_guarded(self):
+        return self.cluster._is_guarded
 
     @property
     def lost(self):
@@ -1035,15 +1039,6 @@ cdef class SessionPool(FragmentHandler):
         finally:
             self._close_all(error)
         self._report()
-
-
-def _close_at_end(SessionPool pool not None):
-    if pool.cluster._is_guarded:
-        return                                          # its own thread closes it
-    try:
-        pool.close()
-    except ClusterError:
-        pass                                            # used by a thread that still runs: the cluster times it out
 
 
 seal((PooledSession, SessionPool))

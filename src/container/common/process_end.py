@@ -12,11 +12,15 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Protocol
 
 from container.common.error_texts import message_of
 from container.common.loggers import report
+from container.errors import ClusterError
+
+_STOP_LIMIT_S = 30.0
 
 
 class Stage(IntEnum):
@@ -42,6 +46,32 @@ class _Closable(Protocol):
 
 def _close(owner: _Closable) -> None:
     owner.close()
+
+
+class _Guardable(_Closable, Protocol):
+    @property
+    def _is_guarded(self) -> bool: ...
+
+
+class _Stoppable(Protocol):
+    def stop(self) -> object: ...
+    def join(self, timeout: float, /) -> object: ...
+
+
+def close_unless_guarded(owner: _Guardable) -> None:
+    """Close a client, or a pool of sessions, that no thread of its own closes.
+
+    One that a thread uses which still runs is left: the cluster times its sessions out.
+    """
+    if not owner._is_guarded:
+        with suppress(ClusterError):
+            owner.close()
+
+
+def stop_and_join(owner: _Stoppable) -> None:
+    """Have a thread close what it has, and wait for its end: for 30 s at most, then it is left."""
+    owner.stop()
+    owner.join(_STOP_LIMIT_S)
 
 
 _open: dict[tuple[Stage, int], tuple[weakref.ref[Any], Callable[[Any], object]]] = {}
