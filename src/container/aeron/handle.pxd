@@ -111,6 +111,3 @@ cdef inline void* begin(PyObject* client, void** pointer) noexcept:
 cdef inline void end(PyObject* client) noexcept:
     if FREE_THREADED and client != <PyObject*> None:
         (<ClientHandle> client).leave_quietly()
-
-
-cdef int close_all(object resources) except -1      # of a WeakValueDictionary that threads may change meanwhile

@@ -482,7 +482,7 @@ def _is_no_image(deferred):
     return deferred[0] != RESOURCE_IMAGE
 
 
-cdef int close_all(object resources) except -1:
+cdef int close_all(object resources) except -1:     # of a WeakValueDictionary that threads may change meanwhile
     for reference in resources.valuerefs():
         resource = reference()
         if resource is not None:
