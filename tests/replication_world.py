@@ -276,6 +276,25 @@ class Archive:
         return with_ids(content)
 
 
+def replicate_fields(source: str, recording_id: int, **fields: Any) -> dict[str, Any]:
+    """The fields of a request to replicate a recording of the archive that listens on that channel."""
+    return {
+        "src_recording_id": recording_id,
+        "dst_recording_id": -1,
+        "stop_position": -1,
+        "channel_tag_id": -1,
+        "subscription_tag_id": -1,
+        "src_control_stream_id": 10,
+        "file_io_max_length": -1,
+        "replication_session_id": -1,
+        "src_control_channel": source.encode(),
+        "live_destination": b"",
+        "replication_channel": b"",
+        "encoded_credentials": b"",
+        "src_response_channel": b"",
+    } | fields
+
+
 class Requests:
     """A client of an archive: raw requests, and what comes back."""
 
@@ -361,29 +380,11 @@ class Requests:
             "StartRecordingRequest2", stream_id=stream_id, source_location=0, auto_stop=1, channel=channel.encode()
         )
 
-    def replicate_fields(self, source: str, recording_id: int, **fields: Any) -> dict[str, Any]:
-        """The fields of a request to replicate a recording of the archive that listens on that channel."""
-        return {
-            "src_recording_id": recording_id,
-            "dst_recording_id": -1,
-            "stop_position": -1,
-            "channel_tag_id": -1,
-            "subscription_tag_id": -1,
-            "src_control_stream_id": 10,
-            "file_io_max_length": -1,
-            "replication_session_id": -1,
-            "src_control_channel": source.encode(),
-            "live_destination": b"",
-            "replication_channel": b"",
-            "encoded_credentials": b"",
-            "src_response_channel": b"",
-        } | fields
-
     def replicate(self, source: str | Archive, recording_id: int = 0, **fields: Any) -> Replication:
         """Ask for a replication; the answer has come."""
         channel = source if isinstance(source, str) else source.control_channel()
         self.messages.clear()
-        correlation_id = self.send("ReplicateRequest2", **self.replicate_fields(channel, recording_id, **fields))
+        correlation_id = self.send("ReplicateRequest2", **replicate_fields(channel, recording_id, **fields))
         response = self.response(correlation_id)
         assert response["code"] == OK, response
         return Replication(self, correlation_id, response["relevant_id"])

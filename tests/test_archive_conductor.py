@@ -21,6 +21,7 @@ from tests.archive_world import (
     Subscriber,
 )
 from tests.control_world import ERROR, RECORDING_UNKNOWN
+from tests.replication_world import replicate_fields
 
 RECORDING_POSITION, CONTROL_SESSIONS, RECORDINGS, REPLAYS = 100, 102, 111, 112
 
@@ -805,21 +806,7 @@ def test_a_stranger_cannot_have_the_archive_publish_in_shared_memory_where_it_co
     fields = stranger.replay_fields(2, replay_channel=b"aeron:ipc", replay_stream_id=10)
     assert "replayed over the network, not on 'aeron:ipc'" in stranger.error("ReplayRequest", **fields)[1]
     for channels in (("aeron:ipc", ""), ("aeron:udp?endpoint=localhost:1", "aeron:ipc")):
-        replicated = {
-            "src_recording_id": 2,
-            "dst_recording_id": -1,
-            "stop_position": -1,
-            "channel_tag_id": -1,
-            "subscription_tag_id": -1,
-            "src_control_stream_id": 10,
-            "file_io_max_length": -1,
-            "replication_session_id": -1,
-            "src_control_channel": channels[0].encode(),
-            "live_destination": b"",
-            "replication_channel": channels[1].encode(),
-            "encoded_credentials": b"",
-            "src_response_channel": b"",
-        }
+        replicated = replicate_fields(channels[0], 2, replication_channel=channels[1].encode())
         assert "replicated over the network" in stranger.error("ReplicateRequest2", **replicated)[1]
     late = ArchiveRequests(world, **STRANGER)
     late.request_session(response_channel="aeron:ipc", response_stream_id=10)

@@ -27,7 +27,17 @@ from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient
 from container.transport.counters import Counter
 from tests.control_world import ControlWorld, RawClient
-from tests.replication_world import MS, Archive, MemoryWorld, NetworkWorld, Requests, Stream, recorded, recording
+from tests.replication_world import (
+    MS,
+    Archive,
+    MemoryWorld,
+    NetworkWorld,
+    Requests,
+    Stream,
+    recorded,
+    recording,
+    replicate_fields,
+)
 from tests.scripted_archive import Request, ScriptedArchive, Session
 
 SOURCE_CHANNEL = "aeron:udp?endpoint=localhost:9999"
@@ -75,7 +85,7 @@ def test_a_request_is_refused(fields: dict[str, Any], code: int, text: str) -> N
     recording(target)
     requests = target.requests()
     encoded = {name: value.encode() if isinstance(value, str) else value for name, value in fields.items()}
-    request = requests.replicate_fields(source.control_channel(), 0, **encoded)
+    request = replicate_fields(source.control_channel(), 0, **encoded)
     assert requests.error("ReplicateRequest2", **request) == (code, text)
     with pytest.raises(ArchiveError) as caught:
         check_replication_request(ReplicationRequest(0, **fields), target.store)
@@ -139,7 +149,7 @@ def test_a_recording_that_is_being_copied_is_not_copied_twice() -> None:
     requests = target.requests()
     first = requests.replicate(source, source_id)
     first.until("EXTEND")
-    assert requests.error("ReplicateRequest2", **requests.replicate_fields(source.control_channel(), source_id,
+    assert requests.error("ReplicateRequest2", **replicate_fields(source.control_channel(), source_id,
                           dst_recording_id=0))[0] == ACTIVE_RECORDING  # fmt: skip
     second = target.requests().replicate(source, source_id)
     [replicate, error, end] = second.finish(stops=False)
