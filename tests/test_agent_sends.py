@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -346,7 +347,7 @@ def test_numbers_beyond_64_bits_are_refused(value: int) -> None:
         inside(member, lambda: member.service.cluster.schedule_timer(value, 1))
 
 
-@pytest.mark.parametrize("value", ["7", None, b"bytes", 2**63, -(2**63) - 1])
+@pytest.mark.parametrize("value", ["7", None, b"bytes", 7.0, Decimal(7), 2**63, -(2**63) - 1])
 def test_a_number_that_is_none_is_named(value: Any) -> None:
     member = ScriptedMember().lead()
     cluster: Any = member.service.cluster

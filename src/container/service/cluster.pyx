@@ -1,5 +1,6 @@
 """What a service can ask of its cluster: the calls from Python and Cython; what they do is the agent's."""
 cimport cython
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t, uint8_t
 
 from container.api import Role, TimeUnit
@@ -21,7 +22,7 @@ cdef str _LOST_MESSAGE = ("a message to the cluster is lost on this member and t
 cdef int64_t _number(str name, object value) except? -1:
     """An argument of a callback's call; what is none names it: an exception ends the member that it is raised on."""
     try:
-        return value
+        return PyNumber_Index(value)
     except (TypeError, OverflowError) as error:
         raise type(error)(f"{name}={shown(value)}: must be a whole number of 64 bits") from None
 
