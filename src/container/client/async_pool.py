@@ -158,6 +158,22 @@ class _AwaitedRequest(Request):
             self.reply.set_result(self.payload)
 
 
+class _Table(RequestTable):
+    """The requests of all sessions, on the pool's thread."""
+
+    def __init__(self, correlate: Correlate | None, resend: bool, arrived: list[Any]) -> None:
+        super().__init__(correlate, resend=resend)
+        self._arrived = arrived
+
+    def take(self, session_id: int, payload: bytes) -> bool:
+        """What correlate() raises, or its key, costs that message alone, which is taken for no reply."""
+        try:
+            return super().take(session_id, payload)
+        except Exception as error:  # of a key that cannot be hashed or compared as well
+            self._arrived.append(error)
+            return False
+
+
 class _PoolThread:
     """Connects a pool, polls it, and closes it at the end."""
 
@@ -177,7 +193,7 @@ class _PoolThread:
         self.is_ended = False
         self.wake: Callable[[], object] = lambda: None
         self.wake_count = 0
-        self.table = RequestTable(self._key_of, resend=resend)
+        self.table = _Table(correlate, resend, self.arrived)
         self._context = context
         self._correlate = correlate
         self._max_connecting = max_connecting
@@ -212,17 +228,6 @@ class _PoolThread:
         """What has come since the last call, in order."""
         self._is_wake_due = False  # before it looks: what comes later wakes it again
         return self.arrived.take()
-
-    def _key_of(self, payload: bytes) -> Hashable | None:
-        """What correlate() raises costs that message alone, which is taken for no reply."""
-        assert self._correlate is not None
-        try:
-            key = self._correlate(payload)
-            hash(key)
-        except Exception as error:
-            self.arrived.append(error)
-            return None
-        return key
 
     def _run(self) -> None:
         try:
@@ -384,6 +389,12 @@ class AsyncPooledSession:
     def error(self) -> Exception | None:
         """Why it is not connected; None while it is."""
         return self._session.error
+
+    @property
+    def max_message_length(self) -> int:
+        """The longest message that the cluster takes, in bytes; 0 while there is no leader."""
+        with self.pool._thread.lock:
+            return self._session.max_message_length
 
     # Sending
 
