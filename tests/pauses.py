@@ -29,11 +29,14 @@ async def until(predicate: Callable[[], object], what: str) -> None:
         await pause(0.002)
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
+def run(
+    test: Coroutine[Any, Any, None],
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> None:
     """Run a coroutine to its end in a loop of its own."""
 
     async def limited() -> None:
         async with asyncio.timeout(LIMIT_S):
             await test
 
-    asyncio.run(limited())
+    asyncio.run(limited(), loop_factory=new_event_loop)

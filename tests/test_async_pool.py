@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,91 +27,33 @@ from container.errors import (
     ClusterError,
     ConfigurationError,
     ContainerError,
-    MessageTooLongError,
     Outcome,
     RequestClosedError,
-    RequestTimedOutError,
     SendTimedOutError,
     SessionLimitError,
-    TimedOutError,
 )
 from tests import ingress_member
-from tests.ingress_member import OK, Request
+from tests.client_kinds import FULL, QUICK, Gateway
 from tests.limits import LIMIT_S
 from tests.pauses import pause, run, until
 from tests.test_session_pool import Told
 from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
-QUICK = ReconnectPolicy(first_delay=0.02, max_delay=0.1)
-FULL = (ingress_member.ERROR, "concurrent session limit")
-
-
-class Gateway(PatientMember):
-    """Gives each session an id of its own, from 100, and publishes to all on one stream; answers to its sender."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.cluster_session_id = 99
-
-    def on_SessionConnectRequest(self, request: Request) -> None:  # noqa: N802
-        if self.egress is None:
-            self.connect_egress(request)
-        self.cluster_session_id += 1
-        self.session_event(request["correlation_id"], OK, leader=self.member_id)
-
-    def on_SessionMessageHeader(self, request: Request) -> None:  # noqa: N802
-        self.message(request["payload"], session_id=request["cluster_session_id"])
-
-
-class GatewayMembers(ThreadedMembers):
-    def gateway(self, member_id: int, channel: str) -> Gateway:
-        return self.do(lambda: Gateway(self, member_id, channel))
-
 
 @pytest.fixture
-def members() -> Iterator[GatewayMembers]:
-    with GatewayMembers() as members:
-        yield members
-
-
-@pytest.fixture
-def member(members: GatewayMembers) -> Gateway:
-    return members.gateway(0, "aeron:ipc")
+def member(members: ThreadedMembers) -> PatientMember:
+    return members.member(0, "aeron:ipc", PatientMember.echo, Gateway)
 
 
 def connecting(members: ThreadedMembers, **more: Any) -> AsyncSessionPool:
     return AsyncSessionPool.connect(**members.settings(**{"correlate": key_of, "policy": QUICK} | more))
 
 
-def end_session(
-    members: ThreadedMembers, member: Gateway, session_id: int, *, refuse: tuple[int, str] | None = None
-) -> None:
-    """The cluster closes the session; it takes a new one, or answers each request with a refusal."""
-
-    def end() -> None:
-        if refuse is not None:
-            # As refuse(), on the stream that there is.
-            member.hooks["SessionConnectRequest"] = lambda request: member.session_event(
-                request["correlation_id"], *refuse, session_id=-1
-            )
-        member.session_event(0, ingress_member.CLOSED, "TIMEOUT", session_id=session_id)
-
-    members.do(end)
-
-
-def accept_again(members: ThreadedMembers, member: Gateway) -> None:
-    members.do(lambda: member.hooks.pop("SessionConnectRequest", None))
-
-
-def be_silent(members: ThreadedMembers, member: Gateway) -> None:
-    members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
-
-
 def is_back(session: AsyncPooledSession, sessions: int = 2) -> Callable[[], bool]:
     return lambda: session.sessions == sessions and session.state is PooledSessionState.CONNECTED
 
 
-async def test_sessions_send_ask_and_receive(members: GatewayMembers, member: Gateway) -> None:
+async def test_sessions_send_ask_and_receive(members: ThreadedMembers, member: PatientMember) -> None:
     told = Told()
     async with connecting(members, callbacks=told) as pool:
         sessions = await pool.open_all(100)
@@ -136,14 +78,16 @@ async def test_sessions_send_ask_and_receive(members: GatewayMembers, member: Ga
     assert told.calls[-1] == ("pool", "closed by this client")
 
 
-async def test_one_lost_session_is_replaced_and_the_rest_goes_on(members: GatewayMembers, member: Gateway) -> None:
+async def test_one_lost_session_is_replaced_and_the_rest_goes_on(
+    members: ThreadedMembers, member: PatientMember
+) -> None:
     told = Told()
     async with connecting(members, callbacks=told) as pool:
         sessions = await pool.open_all(10)
         lost, *rest = sorted(sessions, key=lambda session: session.cluster_session_id)
         told.calls.clear()
         for round_ in range(3):
-            end_session(members, member, lost.cluster_session_id)
+            member.end_session(lost.cluster_session_id)
             await until(is_back(lost, round_ + 2), "the session to be back")
             replies = await asyncio.gather(*(session.request(b"7:", key=7) for session in sessions))
             assert replies == [b"7:"] * 10
@@ -153,13 +97,15 @@ async def test_one_lost_session_is_replaced_and_the_rest_goes_on(members: Gatewa
         assert told.calls == [("lost", lost, text), ("replaced", lost, 1)] * 3
 
 
-async def test_requests_of_a_lost_session_end_with_an_unknown_outcome(members: GatewayMembers, member: Gateway) -> None:
+async def test_requests_of_a_lost_session_end_with_an_unknown_outcome(
+    members: ThreadedMembers, member: PatientMember
+) -> None:
     async with connecting(members, resend=True) as pool:
         lost, other = await pool.open_all(2)
-        be_silent(members, member)
+        member.be_silent()
         asking = [asyncio.create_task(session.request(b"7:", key=7)) for session in (lost, other)]
-        await until(lambda: len(members.do(member.payloads)) == 2, "both to be in flight")
-        end_session(members, member, lost.cluster_session_id)
+        await until(lambda: len(member.sent()) == 2, "both to be in flight")
+        member.end_session(lost.cluster_session_id)
         with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT") as ended:
             await asking[0]
         assert ended.value.outcome == Outcome.UNKNOWN
@@ -170,10 +116,10 @@ async def test_requests_of_a_lost_session_end_with_an_unknown_outcome(members: G
         assert (counts.answered, counts.unknown, counts.in_flight) == (1, 1, 0)
 
 
-async def test_what_is_sent_meanwhile_waits_for_the_session(members: GatewayMembers, member: Gateway) -> None:
+async def test_what_is_sent_meanwhile_waits_for_the_session(members: ThreadedMembers, member: PatientMember) -> None:
     async with connecting(members) as pool:
         lost, other = await pool.open_all(2)
-        end_session(members, member, lost.cluster_session_id, refuse=FULL)
+        member.end_session(lost.cluster_session_id, refuse=FULL)
         await until(lambda: isinstance(lost.error, SessionLimitError), "the refusal")
         assert pool.lost == 1
         waiting = [asyncio.create_task(lost.send(b"%d" % number)) for number in range(20)]
@@ -183,20 +129,20 @@ async def test_what_is_sent_meanwhile_waits_for_the_session(members: GatewayMemb
         with pytest.raises(SendTimedOutError):
             await lost.request(b"8:", key=8, timeout=0.05)
         assert await other.request(b"7:", key=7) == b"7:"
-        accept_again(members, member)
+        member.accept_again()
         await asyncio.gather(*waiting)
         assert await asking == b"7:"
         assert [(await lost.receive()).payload for _ in range(20)] == [b"%d" % number for number in range(20)]
 
 
-async def test_a_session_that_is_given_up_ends_what_waits(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_session_that_is_given_up_ends_what_waits(members: ThreadedMembers, member: PatientMember) -> None:
     told = Told()
     async with connecting(members, callbacks=told) as pool:
         lost, other = await pool.open_all(2)
         receiving = asyncio.create_task(lost.receive())
         await pause()
         rejected = (ingress_member.AUTHENTICATION_REJECTED, "no")
-        end_session(members, member, lost.cluster_session_id, refuse=rejected)
+        member.end_session(lost.cluster_session_id, refuse=rejected)
         await until(lambda: lost.state is not PooledSessionState.CONNECTED, "the end of the session")
         with pytest.raises(ClosedError, match="AUTHENTICATION_REJECTED: no"):
             await lost.send(b"x")
@@ -210,10 +156,10 @@ async def test_a_session_that_is_given_up_ends_what_waits(members: GatewayMember
         assert told.calls[-1] == ("closed", lost, str(lost.error))
 
 
-async def test_a_first_connect_that_fails_raises(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_first_connect_that_fails_raises(members: ThreadedMembers, member: PatientMember) -> None:
     async with connecting(members) as pool:
         (session,) = await pool.open_all(1)
-        end_session(members, member, -5, refuse=FULL)
+        member.end_session(-5, refuse=FULL)
         with pytest.raises(SessionLimitError):
             await pool.open()
         with pytest.raises(SessionLimitError):
@@ -222,7 +168,7 @@ async def test_a_first_connect_that_fails_raises(members: GatewayMembers, member
         assert await session.request(b"7:", key=7) == b"7:"
 
 
-async def test_a_cancelled_open_leaves_nothing(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_cancelled_open_leaves_nothing(members: ThreadedMembers, member: PatientMember) -> None:
     async with connecting(members, max_connecting=2) as pool:
         members.do(lambda: member.hooks.update(SessionConnectRequest=lambda request: None))
         opening = [asyncio.create_task(pool.open()) for _ in range(5)]
@@ -232,15 +178,15 @@ async def test_a_cancelled_open_leaves_nothing(members: GatewayMembers, member: 
         await asyncio.wait(opening)
         assert all(task.cancelled() for task in opening)
         assert len(pool) == 0
-        accept_again(members, member)
+        member.accept_again()
 
 
-async def test_a_session_closes_alone(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_session_closes_alone(members: ThreadedMembers, member: PatientMember) -> None:
     async with connecting(members) as pool:
         one, other = await pool.open_all(2)
-        be_silent(members, member)
+        member.be_silent()
         asking = asyncio.create_task(one.request(b"7:", key=7))
-        await until(lambda: members.do(member.payloads), "the request to be in flight")
+        await until(member.sent, "the request to be in flight")
         session_id = one.cluster_session_id
         one.close()
         one.close()
@@ -257,19 +203,21 @@ async def test_a_session_closes_alone(members: GatewayMembers, member: Gateway) 
         await until(lambda: members.do(closed) == [session_id], "the close request")
 
 
-async def test_all_are_connected_again_when_their_streams_are_lost(members: GatewayMembers, member: Gateway) -> None:
+async def test_all_are_connected_again_when_their_streams_are_lost(
+    members: ThreadedMembers, member: PatientMember
+) -> None:
     async with connecting(members, new_leader_timeout=0.2) as pool:
         sessions = await pool.open_all(20)
         members.do(member.stop)
         await until(lambda: pool.lost == 20, "the end of all sessions")
         waiting = [asyncio.create_task(session.request(b"7:", key=7)) for session in sessions]
-        members.gateway(0, "aeron:ipc")
+        members.member(0, "aeron:ipc", PatientMember.echo, Gateway)
         assert await asyncio.gather(*waiting) == [b"7:"] * 20
         assert [session.sessions for session in sessions] == [2] * 20
         assert pool.lost == 0
 
 
-async def test_a_pool_that_is_given_up_ends_all_that_waits(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_pool_that_is_given_up_ends_all_that_waits(members: ThreadedMembers, member: PatientMember) -> None:
     told = Told()
     policy = ReconnectPolicy(first_delay=0.01, max_delay=0.02, max_seconds=0.3)
     async with connecting(members, callbacks=told, new_leader_timeout=0.1, message_timeout=0.2, policy=policy) as pool:
@@ -289,7 +237,7 @@ async def test_a_pool_that_is_given_up_ends_all_that_waits(members: GatewayMembe
 
 
 def test_messages_that_nobody_takes_are_dropped_and_stop_no_other(
-    members: GatewayMembers, member: Gateway, caplog: pytest.LogCaptureFixture
+    members: ThreadedMembers, member: PatientMember, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         async with connecting(members, max_waiting=10) as pool:
@@ -310,7 +258,7 @@ def test_messages_that_nobody_takes_are_dropped_and_stop_no_other(
     assert sum("wait to be taken from session" in record.message for record in caplog.records) == 1
 
 
-async def test_waiting_messages_are_limited_by_bytes_too(members: GatewayMembers, member: Gateway) -> None:
+async def test_waiting_messages_are_limited_by_bytes_too(members: ThreadedMembers, member: PatientMember) -> None:
     async with connecting(members, max_waiting_bytes=1000) as pool:
         (session,) = await pool.open_all(1)
         for _ in range(5):
@@ -318,24 +266,9 @@ async def test_waiting_messages_are_limited_by_bytes_too(members: GatewayMembers
         await until(lambda: session.dropped == 2, "two to be dropped")
 
 
-async def test_a_correlate_that_fails_costs_that_message_alone(members: GatewayMembers, member: Gateway) -> None:
-    def correlate(payload: bytes) -> Any:
-        if payload == b"bad":
-            raise ZeroDivisionError
-        return [] if payload == b"unhashable" else key_of(payload)
-
-    reported: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
-    async with connecting(members, correlate=correlate) as pool:
-        (session,) = await pool.open_all(1)
-        for payload in (b"bad", b"unhashable"):
-            await session.send(payload)
-            assert (await session.receive()).payload == payload
-        assert await session.request(b"7:", key=7) == b"7:"
-        assert [type(error) for error in reported] == [ZeroDivisionError, TypeError]
-
-
-async def test_what_a_callback_raises_goes_to_the_loops_handler(members: GatewayMembers, member: Gateway) -> None:
+async def test_what_a_callback_raises_goes_to_the_loops_handler(
+    members: ThreadedMembers, member: PatientMember
+) -> None:
     class Failing(PoolListener):
         def on_session_opened(self, session: object) -> None:
             raise ZeroDivisionError
@@ -349,33 +282,14 @@ async def test_what_a_callback_raises_goes_to_the_loops_handler(members: Gateway
     assert "on_session_opened() of the pool's listener failed" in reported[0]["message"]
 
 
-async def test_requests_time_out_and_keys_are_not_taken_twice(members: GatewayMembers, member: Gateway) -> None:
-    async with connecting(members) as pool:
-        (session,) = await pool.open_all(1)
-        be_silent(members, member)
-        with pytest.raises(RequestTimedOutError, match="no reply with key 7 within 0.05 s"):
-            await session.request(b"7:", key=7, timeout=0.05)
-        with pytest.raises(ClusterError, match="key 7 was that of a request whose reply may still come"):
-            await session.request(b"7:", key=7)
-        asking = asyncio.create_task(session.request(b"8:", key=8))
-        await until(lambda: len(members.do(member.payloads)) == 2, "the request to be in flight")
-        with pytest.raises(ClusterError, match="a request with key 8 is already waiting for its reply"):
-            await session.request(b"8:", key=8)
-        asking.cancel()
-        await asyncio.wait([asking])
-        counts = pool.request_counts
-        assert counts is not None
-        assert (counts.sent, counts.unknown, counts.in_flight) == (2, 2, 0)
-
-
 async def test_a_reply_that_the_loop_has_not_heard_of_when_time_is_up_is_returned(
-    members: GatewayMembers, member: Gateway
+    members: ThreadedMembers, member: PatientMember
 ) -> None:
     async with connecting(members) as pool:
         (session,) = await pool.open_all(1)
-        be_silent(members, member)
+        member.be_silent()
         asking = asyncio.create_task(session.request(b"7:", key=7, timeout=0.2))
-        await until(lambda: len(members.do(member.payloads)) == 1, "the request to be in flight")
+        await until(lambda: len(member.sent()) == 1, "the request to be in flight")
         members.do(lambda: member.message(b"7:just in time", session_id=session.cluster_session_id))
         deadline = time.monotonic() + LIMIT_S
         while pool._thread.table.counts.answered == 0:  # the loop does not run
@@ -390,22 +304,7 @@ async def test_a_reply_that_the_loop_has_not_heard_of_when_time_is_up_is_returne
         assert counts[:4] == (1, 1, 0, 0)
 
 
-async def test_without_correlate_there_are_no_requests(members: GatewayMembers, member: Gateway) -> None:
-    async with connecting(members, correlate=None) as pool:
-        (session,) = await pool.open_all(1)
-        assert pool.request_counts is None
-        with pytest.raises(ConfigurationError, match="correlate"):
-            await session.request(b"7:", key=7)
-        await session.send(b"7:")
-        assert (await session.receive()).payload == b"7:"
-        with pytest.raises(MessageTooLongError):
-            await session.send(bytes(100_000_000))
-
-
-async def test_a_connect_that_fails_says_why(members: GatewayMembers) -> None:
-    with pytest.raises(TimedOutError, match="cluster connect: waited 0.3 s for"):
-        async with connecting(members, message_timeout=0.3):
-            pass
+async def test_a_connect_that_is_cancelled_leaves_nothing(members: ThreadedMembers) -> None:
     connect = asyncio.create_task(connecting(members).__aenter__())
     await pause(0.05)
     connect.cancel()
@@ -414,7 +313,7 @@ async def test_a_connect_that_fails_says_why(members: GatewayMembers) -> None:
     await until(lambda: "cluster-pool" not in [t.name for t in threading.enumerate()], "the end of the threads")
 
 
-def test_wrong_settings_are_refused_at_once(members: GatewayMembers) -> None:
+def test_wrong_settings_are_refused_at_once(members: ThreadedMembers) -> None:
     class Listening(EgressListener):
         pass
 
@@ -437,7 +336,9 @@ def test_wrong_settings_are_refused_at_once(members: GatewayMembers) -> None:
         )
 
 
-async def test_another_thread_and_an_unconnected_pool_are_refused(members: GatewayMembers, member: Gateway) -> None:
+async def test_another_thread_and_an_unconnected_pool_are_refused(
+    members: ThreadedMembers, member: PatientMember
+) -> None:
     unused = connecting(members)
     with pytest.raises(ClusterError, match="not connected"):
         await unused.open()
@@ -452,7 +353,7 @@ async def test_another_thread_and_an_unconnected_pool_are_refused(members: Gatew
         assert "belongs to the event loop of another thread" in await asyncio.to_thread(offer)
 
 
-async def test_a_pool_that_is_forgotten_ends_its_thread(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_pool_that_is_forgotten_ends_its_thread(members: ThreadedMembers, member: PatientMember) -> None:
     pool = await connecting(members).__aenter__()
     await pool.open_all(2)
     await pause(0.01)  # the loop lets go of the tasks that it ran
@@ -464,7 +365,7 @@ async def test_a_pool_that_is_forgotten_ends_its_thread(members: GatewayMembers,
     await until(lambda: "cluster-pool" not in [t.name for t in threading.enumerate()], "the end of the thread")
 
 
-async def test_a_loop_that_is_busy_keeps_its_sessions(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_loop_that_is_busy_keeps_its_sessions(members: ThreadedMembers, member: PatientMember) -> None:
     async with connecting(members, keep_alive_interval=0.05) as pool:
         sessions = await pool.open_all(3)
         before = len(members.do(lambda: member.received("SessionKeepAlive")))
@@ -476,7 +377,7 @@ async def test_a_loop_that_is_busy_keeps_its_sessions(members: GatewayMembers, m
 
 @pytest.mark.parametrize("limit", ["_MAX_ARRIVED", "_MAX_ARRIVED_BYTES"])
 async def test_a_loop_that_is_behind_keeps_its_sessions(
-    members: GatewayMembers, member: Gateway, monkeypatch: pytest.MonkeyPatch, limit: str
+    members: ThreadedMembers, member: PatientMember, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """It has not looked at so much that nothing more is read."""
     monkeypatch.setattr(f"container.client.async_pool.{limit}", 10)
@@ -499,7 +400,7 @@ async def test_a_loop_that_is_behind_keeps_its_sessions(
 
 
 async def test_a_callback_that_closes_a_session_keeps_the_order_of_messages(
-    members: GatewayMembers, member: Gateway
+    members: ThreadedMembers, member: PatientMember
 ) -> None:
     class Closing(PoolListener):
         def on_session_lost(self, session: object, error: ContainerError) -> None:
@@ -521,7 +422,7 @@ async def test_a_callback_that_closes_a_session_keeps_the_order_of_messages(
 
 
 async def test_the_end_of_the_thread_ends_all_that_waits(
-    members: GatewayMembers, member: Gateway, monkeypatch: pytest.MonkeyPatch
+    members: ThreadedMembers, member: PatientMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken(Exception):
         pass
@@ -531,12 +432,12 @@ async def test_the_end_of_the_thread_ends_all_that_waits(
 
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
-    be_silent(members, member)
+    member.be_silent()
     async with connecting(members) as pool:
         (session,) = await pool.open_all(1)
         receiving = asyncio.create_task(session.receive())
         asking = asyncio.create_task(session.request(b"7:", key=7))
-        await until(lambda: members.do(member.payloads), "the request to be in flight")
+        await until(member.sent, "the request to be in flight")
         monkeypatch.setattr(pool._thread, "_poll", fail)
         await asyncio.wait([receiving, asking], timeout=5)
         assert isinstance(receiving.exception(), ClosedError)

@@ -298,17 +298,17 @@ def test_an_asyncio_client_counts() -> None:
 def test_a_client_that_connects_again_counts_over_all_its_sessions() -> None:
     with ThreadedMembers() as members:
         member = members.member(0, "aeron:ipc", PatientMember.echo)
-        test_async_reconnecting.be_silent(members, member)
+        member.be_silent()
         with test_reconnecting.connecting(members, resend=True) as client:
             moves = Moves(client)
             again = [client.begin_request(b"%d:" % key, key=key) for key in range(10)]
             client.begin_request(b"100:", key=100, idempotent=False)
-            test_reconnecting.until(client, lambda: len(members.do(member.payloads)) == 11, "all to be in flight")
+            test_reconnecting.until(client, lambda: len(member.sent()) == 11, "all to be in flight")
             assert moves() == {"sent": 11, "requests": 11, "in_flight": 11}
             test_reconnecting.lose_session(client, members, member)
             assert moves() == {"unknown": 1, "in_flight": -1, "waiting": 10, "sessions": -1} | connecting_now(client)
             members.do(member.echo)
-            test_async_reconnecting.accept_again(members, member)
+            member.accept_again()
             assert [request.wait() for request in again] == [b"%d:" % key for key in range(10)]
             moved = moves()
             moved.pop("connecting", None)
@@ -338,9 +338,9 @@ def test_an_asyncio_client_that_connects_again_counts_over_all_its_sessions() ->
             moves = Moves(client)
             assert await client.request(b"1:", key=1) == b"1:"
             assert moves() == {"sent": 1, "requests": 1, "answered": 1, "received": 1, "round_trips": 1}
-            test_async_reconnecting.be_silent(members, member)
+            member.be_silent()
             asking = asyncio.create_task(client.request(b"2:", key=2, idempotent=True))
-            await until(lambda: len(members.do(member.payloads)) == 2, "it to be in flight")
+            await until(lambda: len(member.sent()) == 2, "it to be in flight")
             members.do(member.echo)
             assert moves() == {"sent": 1, "requests": 1, "in_flight": 1}
             members.do(lambda: member.session_event(5, ingress_member.CLOSED, "TIMEOUT"))

@@ -16,7 +16,6 @@ from container.errors import (
     ConfigurationError,
     LeaderChangedError,
     Outcome,
-    OutcomeUnknownError,
     RequestClosedError,
     RequestTimedOutError,
     SendTimedOutError,
@@ -54,41 +53,6 @@ def counts(client: AeronCluster | SessionPool) -> RequestCounts:
 # One leader
 
 
-def test_a_request_returns_its_reply_and_other_messages_go_to_the_listener(
-    world: World, client: AeronCluster, member: IngressMember
-) -> None:
-    echo(member)
-    member.message(b"an event")
-    member.message(b"5:late")
-    assert client.request(b"7:", b"how much?", key=7) == b"7:how much?"
-    assert world.listener.messages == [b"an event"]
-    assert counts(client) == RequestCounts(sent=1, answered=1, resent=0, unknown=0, unmatched=1, in_flight=0)
-
-
-def test_many_requests_in_flight_are_answered_in_any_order(client: AeronCluster, member: IngressMember) -> None:
-    requests = begin(client, range(100))
-    assert counts(client).in_flight == 100
-    for key in reversed(range(100)):
-        member.message(b"%d:answer %d" % (key, key))
-    assert [request.wait() for request in requests] == [b"%d:answer %d" % (key, key) for key in range(100)]
-    assert all(request.is_done and request.payload and request.error is None for request in requests)
-    assert repr(requests[3]) == "<Request 3 answered>"
-
-
-def test_a_request_without_a_reply_times_out_with_an_unknown_outcome(
-    client: AeronCluster, member: IngressMember
-) -> None:
-    with pytest.raises(RequestTimedOutError, match="no reply with key 7 within 0.5 s") as late:
-        client.request(b"7:", key=7, timeout=0.5)
-    assert late.value.outcome == Outcome.UNKNOWN
-    assert isinstance(late.value, TimeoutError)
-    assert isinstance(late.value, OutcomeUnknownError)
-    member.message(b"7:late")
-    client.poll_egress()
-    assert counts(client) == RequestCounts(sent=1, answered=0, resent=0, unknown=1, unmatched=1, in_flight=0)
-    assert member.payloads() == [b"7:"]
-
-
 def test_each_request_has_its_own_deadline(world: World, client: AeronCluster) -> None:
     long = client.begin_request(b"1:", key=1, timeout=3.0)
     short = client.begin_request(b"2:", key=2, timeout=1.0)
@@ -108,17 +72,12 @@ def test_a_request_that_cannot_be_sent_says_so(world: World, client: AeronCluste
     assert counts(client).sent == 0
 
 
-def test_requests_need_correlate_and_keys_of_their_own(world: World, member: IngressMember) -> None:
+def test_requests_can_be_enabled_later(world: World, member: IngressMember) -> None:
     plain = world.connect()
-    assert plain.request_counts is None
-    with pytest.raises(ConfigurationError, match=r"connect\(correlate=...\)"):
-        plain.request(b"7:", key=7)
     with pytest.raises(ConfigurationError, match="correlate must be a function that returns a reply's key, not 5"):
         AeronCluster.connect(world.context(), correlate=5)  # type: ignore[arg-type]
     plain.enable_requests(key_of)
     request = plain.begin_request(b"7:", key=7)
-    with pytest.raises(ClusterError, match="a request with key 7 is already waiting for its reply"):
-        plain.request(b"7:", key=7)
     with pytest.raises(ClusterError, match="1 requests wait for their replies already"):
         plain.enable_requests(key_of)
     member.message(b"7:done")
@@ -132,48 +91,10 @@ def test_a_request_can_not_be_awaited_in_a_callback(world: World, client: AeronC
         client.poll_egress()
 
 
-def test_a_close_ends_requests_with_an_unknown_outcome(client: AeronCluster, member: IngressMember) -> None:
-    (request,) = begin(client, range(1), idempotent=True)
-    client.close()
-    with pytest.raises(RequestClosedError, match="the client is closed: closed by this client") as closed:
-        request.wait()
-    assert isinstance(closed.value, ClosedError)
-    assert closed.value.outcome == Outcome.UNKNOWN
-    with pytest.raises(ClosedError) as before:
-        client.request(b"7:", key=7)
-    assert before.value.outcome == Outcome.NOT_DONE
-
-
-def test_the_clusters_close_ends_requests(client: AeronCluster, member: IngressMember) -> None:
-    requests = begin(client, range(3))
-    member.session_event(5, ingress_member.CLOSED, "TIMEOUT")
-    client.poll_egress()
-    for request in requests:
-        with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT"):
-            request.wait()
-    assert counts(client)[:4] == (3, 0, 0, 3)
-
-
 # Replies that come late
 
 
 REFUSED = "key 7 was that of a request whose reply may still come, and would answer this one: use keys that are never"
-
-
-def test_a_late_reply_never_answers_the_next_request_with_its_key(client: AeronCluster, member: IngressMember) -> None:
-    with pytest.raises(RequestTimedOutError):
-        client.request(b"7:", key=7, timeout=0.5)
-    for call in (client.request, client.begin_request, client.try_request):
-        with pytest.raises(ClusterError, match=REFUSED) as refused:
-            call(b"7:again", key=7)
-        assert refused.value.outcome == Outcome.NOT_DONE
-    assert member.payloads() == [b"7:"]
-    member.message(b"7:late")
-    client.poll_egress()
-    request = client.begin_request(b"7:again", key=7)
-    member.message(b"7:of the second")
-    assert request.wait() == b"7:of the second"
-    assert counts(client) == RequestCounts(sent=2, answered=1, resent=0, unknown=1, unmatched=1, in_flight=0)
 
 
 def test_a_key_is_refused_until_all_leaders_that_were_asked_have_answered(
@@ -190,8 +111,10 @@ def test_a_key_is_refused_until_all_leaders_that_were_asked_have_answered(
     assert isinstance(once.error, LeaderChangedError)
     world.poll(client)
     assert client.begin_request(b"8:again", key=8).is_sent
-    with pytest.raises(ClusterError, match=REFUSED):
-        client.request(b"7:again", key=7)
+    for call in (client.request, client.begin_request, client.try_request):
+        with pytest.raises(ClusterError, match=REFUSED) as refused:
+            call(b"7:again", key=7)
+        assert refused.value.outcome == Outcome.NOT_DONE
     leader.message(b"7:second")
     client.poll_egress()
     assert client.begin_request(b"7:again", key=7).is_sent
@@ -237,38 +160,6 @@ def test_keys_that_are_refused_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # Leaders that change
-
-
-def test_with_a_new_leader_requests_end_at_once_with_an_unknown_outcome(
-    world: World, client: AeronCluster, member: IngressMember
-) -> None:
-    requests = begin(client, range(3))
-    elect(world, member)
-    before_ns = world.clock.now_ns
-    for request in requests:
-        with pytest.raises(LeaderChangedError, match=r"member 1 leads since term 4.* in term 3") as lost:
-            request.wait()
-        assert (lost.value.outcome, lost.value.is_retryable) == (Outcome.UNKNOWN, True)
-        assert isinstance(lost.value, ConnectionError)
-    assert world.clock.now_ns - before_ns < 100 * MS
-    assert counts(client) == RequestCounts(sent=3, answered=0, resent=0, unknown=3, unmatched=0, in_flight=0)
-    assert client.state == ClientState.CONNECTED
-
-
-def test_when_the_leader_is_given_up_requests_end_at_once(
-    world: World, client: AeronCluster, member: IngressMember
-) -> None:
-    (request,) = begin(client, range(1))
-    (patient,) = begin(client, range(1, 2), idempotent=True)
-    client.poll_egress()
-    member.stop()
-    with pytest.raises(LeaderChangedError, match="the leader, member 0, is lost"):
-        request.wait()
-    assert client.state == ClientState.AWAIT_NEW_LEADER
-    assert not patient.is_done
-    leader = elect(world, member)
-    echo(leader)
-    assert patient.wait() == b"1:"
 
 
 @pytest.mark.parametrize("resend", [True, False], ids=["resend=", "idempotent="])
@@ -518,6 +409,8 @@ def test_counts_add_up_whatever_ends_a_request() -> None:
     for request in requests:
         table.add(1, request, 3)
     assert table.take(1, b"0:x")
+    assert (requests[0].is_done, requests[0].payload, requests[0].error) == (True, b"0:x", None)
+    assert repr(requests[0]) == "<Request 0 answered>"
     assert not table.take(1, b"no reply")
     table.forget(1, requests[1])
     table.forget(1, requests[1])

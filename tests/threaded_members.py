@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, cast
@@ -15,7 +15,7 @@ from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.memory_transport import MemoryDriver
-from tests.ingress_member import IngressMember, Request
+from tests.ingress_member import CLOSED, IngressMember, Request
 from tests.limits import LIMIT_S
 
 PAUSE_S = 0.0002
@@ -27,7 +27,7 @@ class PatientMember(IngressMember):
     _is_heard = False
 
     def __init__(self, members: ThreadedMembers, member_id: int, ingress_channel: str) -> None:
-        self._members = members
+        self.members = members
         super().__init__(cast(MemoryDriver, members), member_id, ingress_channel)
 
     def send_bytes(self, data: bytes) -> None:
@@ -36,7 +36,7 @@ class PatientMember(IngressMember):
         while (result := seam.offer(self.egress, data)) <= 0:
             if result == NOT_CONNECTED and self._is_heard:
                 return  # the client is gone
-            if self._members.is_ending:
+            if self.members.is_ending:
                 return  # so is everybody
             assert time.monotonic() < deadline, "nobody took what the member sent"
             seam.invoke(self.client)
@@ -50,9 +50,37 @@ class PatientMember(IngressMember):
         """Answer each session message with its payload."""
 
         def hook(request: Request) -> None:
-            self.message(request["payload"])
+            self.message(request["payload"], session_id=request["cluster_session_id"])
 
         self.hooks["SessionMessageHeader"] = hook
+
+    def session_ids(self) -> Iterable[int]:
+        """All sessions that are led."""
+        return [self.cluster_session_id]
+
+    # For tests, in their own thread:
+
+    def sent(self) -> list[bytes]:
+        """The session messages that came in, in order."""
+        return self.members.do(self.payloads)
+
+    def be_silent(self) -> None:
+        """Answer no session message."""
+        self.members.do(lambda: self.hooks.update(SessionMessageHeader=lambda request: None))
+
+    def end_session(self, session_id: int | None = None, *, refuse: tuple[int, str] | None = None) -> None:
+        """Close the last session, or that one; take a new one, or answer each request with a refusal."""
+
+        def end() -> None:
+            if refuse is not None:
+                self.refuse(*refuse)
+            self.session_event(5, CLOSED, "TIMEOUT", session_id=session_id)
+
+        self.members.do(end)
+
+    def accept_again(self) -> None:
+        """Refuse no session any more."""
+        self.members.do(lambda: self.hooks.pop("SessionConnectRequest", None))
 
 
 class ThreadedMembers:
@@ -91,12 +119,16 @@ class ThreadedMembers:
         return f"localhost:{self._ports.take()}"
 
     def member(
-        self, member_id: int, channel: str, script: Callable[[PatientMember], object] | None = None
+        self,
+        member_id: int,
+        channel: str,
+        script: Callable[[PatientMember], object] | None = None,
+        kind: type[PatientMember] = PatientMember,
     ) -> PatientMember:
         """A member that listens on ``channel``; ``script`` is called with it before it hears anything."""
 
         def make() -> PatientMember:
-            made = PatientMember(self, member_id, channel)
+            made = kind(self, member_id, channel)
             if script is not None:
                 script(made)
             return made

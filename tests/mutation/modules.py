@@ -13,7 +13,7 @@ AGENT = (
     *("agent_details", "agent_client", "callback_errors", "slow_clients", "forks"),
 )
 SNAPSHOTS = ("snapshots", "cython_service")
-CLIENT = ("client", "client_control", "async_client")
+CLIENT = ("client", "client_control", "async_client", "every_client")
 
 
 @dataclass(frozen=True)
