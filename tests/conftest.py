@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, settings
 
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryClient, MemoryDriver
+from tests import failures
 from tests.client_world import World
+from tests.failures import FailuresPlugin
 from tests.pauses import run
 from tests.seeds import commit, drawn
 from tests.threaded_members import ThreadedMembers
@@ -45,7 +47,7 @@ OWN_DIRECTORY = pytest.StashKey[str]()
 """Where a run that was given no directory writes."""
 
 STDERR = os.dup(2)
-END_LIMIT_S = 120
+END_LIMIT_S = 600
 """After which a run is aborted that does not get on; it prints where each of its threads is."""
 
 
@@ -55,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.dup2(2, STDERR)  # what it was when this file was read, is captured
     if os.environ.get(VARIABLE):
         config.pluginmanager.register(TimesPlugin(Path(os.environ[VARIABLE])))
+    if os.environ.get(failures.VARIABLE):
+        config.pluginmanager.register(FailuresPlugin(Path(os.environ[failures.VARIABLE])))
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(drawn("hypothesis", 1)[0])
     if config.option.basetemp is None:

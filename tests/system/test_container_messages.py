@@ -72,9 +72,10 @@ def test_send_waits_out_the_back_pressure_of_a_client(node: NodeFactory) -> None
 def test_a_java_client_under_back_pressure_gets_every_message_back(node: NodeFactory) -> None:
     member = node()
     start(member, ECHO_SERVICE)
-    # The client offers before it polls, up to this window, into an egress stream that holds far less.
+    # The client offers before it polls, up to this window, into an egress stream that holds far less. Meanwhile the
+    # service waits for it, which it does for two seconds at most: a longer window would take that on a busy machine.
     result = run_echo_client(
-        member, "messages=2000", "max-length=8000", "window=500", aeron_cluster_egress_channel=SHORT_TERM
+        member, "messages=2000", "max-length=8000", "window=50", aeron_cluster_egress_channel=SHORT_TERM
     )
     assert (result["sent"], result["received"], result["mismatches"]) == (2_000, 2_000, 0)
 
