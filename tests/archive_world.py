@@ -39,11 +39,12 @@ class ArchiveWorld:
         authorisation_service: AuthorisationService | None = None,
         cluster_stream_ids: Collection[int] = (),
         window: int = 0,
+        counters: int = 1024,
         disk: SimulatedDisk | None = None,
         **settings: Any,
     ) -> None:
         self.clock = ManualClock()
-        self.driver = MemoryDriver(self.clock, publication_window=window)
+        self.driver = MemoryDriver(self.clock, publication_window=window, counters_capacity=counters)
         self.disk = SimulatedDisk() if disk is None else disk
         self.authenticator = AcceptAll() if authenticator is None else authenticator
         self.authorisation_service = AllowAll() if authorisation_service is None else authorisation_service

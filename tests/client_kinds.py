@@ -36,6 +36,13 @@ from tests.limits import LIMIT_S
 from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
 QUICK = ReconnectPolicy(first_delay=0.02, max_delay=0.1)
+
+
+def probe_soon(**policy: Any) -> ReconnectPolicy:
+    """A policy whose clients probe after a tenth of a second."""
+    return ReconnectPolicy(**{"first_delay": 0.02, "max_delay": 0.1, "probe_after": 0.1} | policy)
+
+
 FULL = (ingress_member.ERROR, "concurrent session limit")
 
 
@@ -174,7 +181,7 @@ RECONNECTING = [
         areconnecting,
         is_awaited=True,
         connection="client",
-        attempt=(async_reconnecting, "aconnect"),
+        attempt=(async_reconnecting, "connect_session"),
     ),
 ]
 AWAITED_ONCE = [
@@ -215,19 +222,24 @@ class TwoMembers:
         self.endpoints = [members.take_endpoint(), members.take_endpoint()]
         self.old = members.member(0, f"aeron:udp?endpoint={self.endpoints[0]}", kind=kind)
         self.old.be_silent()
+        self.channels: list[str] = []
+        members.do(lambda: self.old.hooks.update(SessionConnectRequest=self._connect))
         self.settings: dict[str, Any] = {
             "ingress_channel": "aeron:udp",
             "egress_channel": "aeron:udp?endpoint=localhost:0",
             "ingress_endpoints": ",".join(f"{number}={endpoint}" for number, endpoint in enumerate(self.endpoints)),
         }
 
+    def _connect(self, request: Request) -> None:
+        self.channels.append(request["response_channel"].decode())
+        self.old.on_SessionConnectRequest(request)
+
     async def elect(self) -> PatientMember:
         def take_over(leader: PatientMember) -> None:
-            assert self.old.egress is not None
             leader.leadership_term_id = 4
             leader.cluster_session_id = self.old.cluster_session_id
             leader.echo()
-            leader.open_egress(self.old.egress.channel)
+            leader.open_egress(self.channels[0])  # a probe may have asked for another
             self.old.stop()
             for session_id in leader.session_ids():
                 leader.new_leader(self.settings["ingress_endpoints"], session_id=session_id)

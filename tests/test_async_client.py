@@ -143,7 +143,7 @@ async def test_send_waits_out_back_pressure_in_order(members: ThreadedMembers, m
         while client.offer(message) > 0:
             pass
         assert client.offer(message) == BACK_PRESSURED
-        with pytest.raises(TimedOutError, match="message was not accepted within 0.05 s: last result -2"):
+        with pytest.raises(TimedOutError, match="message was not accepted within 0.05 s: last result BACK_PRESSURED"):
             await client.send(message, timeout=0.05)
         waiting = [asyncio.create_task(client.send(b"%d" % n, bytes(50_000))) for n in range(10)]
         cancelled = asyncio.create_task(client.send(b"never"))

@@ -79,6 +79,25 @@ def test_a_lost_session_is_followed_by_an_attempt_after_the_first_delay() -> Non
     assert machine.sessions == 2
 
 
+def test_who_has_waited_in_an_attempt_does_not_wait_again_after_it() -> None:
+    machine = reconnection(first_delay=1.0, max_delay=4.0)
+    assert failed(machine, 500 * MS) == 1_500 * MS
+    assert machine.poll(2 * S)
+    assert failed(machine, 7 * S) == 0
+    assert machine.poll(7 * S)
+
+
+def test_an_attempt_that_is_under_way_is_not_waited_for() -> None:
+    machine = reconnection()
+    machine.on_connected()
+    assert not machine.hasten()
+    machine.on_lost(ClosedError("gone"), S)
+    assert machine.hasten()
+    assert state_of(machine) is ConnectionState.CONNECTING
+    machine.on_connected()
+    assert machine.sessions == 2
+
+
 def test_jitter_shortens_delays_by_chance() -> None:
     assert [failed(reconnection(jitter=0.5, number=number), 0) // MS for number in (0.0, 0.5, 1.0)] == [200, 150, 100]
     assert failed(reconnection(jitter=1.0, number=1.0), 0) == 0
@@ -151,6 +170,8 @@ def test_a_close_is_final() -> None:
         {"jitter": 1.5},
         {"jitter": -1},
         {"max_attempts": 0},
+        {"probe_after": 0},
+        {"probe_after": float("nan")},
         {"max_seconds": 0},
     ],
 )

@@ -11,7 +11,7 @@ import gc
 import logging
 import struct
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from container.archive.authentication import AllowAll, DenyAll
 from container.codecs import messages as codecs
 from container.common import log_events
+from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.consensus.consensus_module_context import BackupRequests
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
 from container.errors import (
@@ -380,19 +381,66 @@ def test_cm12_a_restart_closes_all_sessions_behind_the_new_term(world: Consensus
     assert world.client_of().session_id == 3
 
 
-def test_clients_that_outlive_a_restart_are_told_that_their_sessions_ended(world: ConsensusWorld) -> None:
-    clients = [world.client_of(), world.client_of()]
-    world.settle()
-    world.restart().lead()
+def assert_told_of_the_end(clients: Iterable[Client], detail: bytes) -> None:
+    """Each hears the end of its session, once."""
     for client in clients:
         event = client.event()
-        assert (event["code"], event["detail"]) == (CLOSED, b"TIMEOUT")
+        assert (event["code"], event["detail"]) == (CLOSED, detail)
         assert event["cluster_session_id"] == client.session_id
+        assert client.received() == []
+
+
+def test_clients_that_outlive_a_kill_are_told_that_their_sessions_ended(world: ConsensusWorld) -> None:
+    clients = [world.client_of(), world.client_of()]
+    world.settle()
+    world.kill()
+    world.lead()
+    assert_told_of_the_end(clients, b"TIMEOUT")
     world.settle()
     resources = len(world.client.open_resources)
     world.restart().lead()
     world.settle()
     assert len(world.client.open_resources) == resources, "the egress of those that were told is closed"
+
+
+def test_an_end_in_order_of_the_only_member_is_told_to_its_sessions(world: ConsensusWorld) -> None:
+    clients = [world.client_of(), world.client_of()]
+    world.settle()
+    world.stop()
+    assert_told_of_the_end(clients, b"the only member has ended")
+    world.begin()
+    world.lead()
+    names = [name for name, _ in world.log]
+    assert names == ["NewLeadershipTermEvent", "SessionCloseEvent", "SessionCloseEvent"], "of the next start alone"
+    closes = [each["cluster_session_id"] for each in world.logged("SessionCloseEvent")]
+    assert closes == [client.session_id for client in clients]
+
+
+@pytest.mark.parametrize(("count", "gone"), [(620, 520), pytest.param(2_000, 700, marks=pytest.mark.slow)])
+def test_all_clients_that_outlive_a_kill_are_told_a_few_at_a_time(count: int, gone: int) -> None:
+    world = ConsensusWorld(max_concurrent_sessions=count, archive={"counters": 16 * count})
+    world.lead()
+    clients = [world.client_of() for _ in range(count)]
+    for client in clients[:gone]:  # they are ahead of the others, and never take what they are told
+        client.vanish()
+    world.settle()
+    world.kill()
+    world.lead()
+    waiting = {client.session_id: client for client in clients[gone:]}
+    most = 0
+
+    def all_told() -> bool:
+        nonlocal most
+        most = max(most, sum(each.stream_id == EGRESS_STREAM_ID for each in world.driver.publications()))
+        for session_id, client in list(waiting.items()):
+            for name, fields in client.received():
+                assert (name, fields["code"], fields["detail"]) == ("SessionEvent", CLOSED, b"TIMEOUT")
+                assert fields["cluster_session_id"] == session_id
+                del waiting[session_id]
+        return not waiting
+
+    world.until(all_told)
+    assert 0 < most <= 500, f"{most} have egress at a time"
 
 
 def lose_recording(world: ConsensusWorld) -> None:

@@ -78,6 +78,26 @@ class PatientMember(IngressMember):
 
         self.members.do(end)
 
+    def begin_anew(self, *, term_id: int | None = None) -> None:
+        """Know no session any more, and tell nobody: new ones are of a term, or of the next one, and get an echo."""
+        former = self.cluster_session_id
+        kept: list[object] = []
+
+        def connect(request: Request) -> None:
+            kept.append(self.egress)  # as that of a host that is gone is for a while
+            self.cluster_session_id += 1
+            self.on_SessionConnectRequest(request)
+
+        def echo(request: Request) -> None:
+            if request["cluster_session_id"] != former:
+                self.message(request["payload"])
+
+        def begin() -> None:
+            self.leadership_term_id = self.leadership_term_id + 1 if term_id is None else term_id
+            self.hooks.update(SessionConnectRequest=connect, SessionMessageHeader=echo)
+
+        self.members.do(begin)
+
     def accept_again(self) -> None:
         """Refuse no session any more."""
         self.members.do(lambda: self.hooks.pop("SessionConnectRequest", None))

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from container.client import ConnectionListener, reconnecting
 from container.common.aeron_defaults import CounterType
+from container.errors import ContainerError
 from container.operate.status import is_leader
 from container.testing.endpoints import PortReservation
 from container.testing.native_node import NativeNode
@@ -46,6 +48,37 @@ def test_it_goes_on_after_a_kill_and_ends_with_java_s_tool(java_classes: Path) -
         node.start().await_leader(LIMIT_S)
         assert run_ledger_client(node, "hash") == [before]
         assert node.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_client_that_shares_the_driver_of_a_node_that_is_killed_probes_for_the_next() -> None:
+    ends: list[str] = []
+
+    class Told(ConnectionListener):
+        def on_disconnected(self, error: ContainerError) -> None:
+            ends.append(str(error))
+
+    with NativeNode("examples.echo_service:EchoService", environment=ENVIRONMENT) as node:
+        node.start().await_leader(LIMIT_S)
+        with reconnecting(
+            ingress_channel="aeron:ipc",
+            egress_channel="aeron:ipc",
+            aeron_dir=os.fspath(node.aeron_dir),
+            correlate=int,
+            callbacks=Told(),
+        ) as client:
+            assert client.request(b"1", key=1, timeout=LIMIT_S) == b"1"
+            request = client.begin_request(b"2", key=2, timeout=LIMIT_S, idempotent=True)
+            assert request.wait() == b"2"
+            node.kill()
+            unanswered = client.begin_request(b"3", key=3, timeout=LIMIT_S, idempotent=True)
+            node.start().await_leader(LIMIT_S)
+            assert unanswered.wait() == b"3"
+            assert client.sessions == 2
+            assert ends == [
+                "the session ended: member 0 leads in term 1, and has sent nothing to this session, of term 0: a new "
+                "connect beside it has taken its place"
+            ]
 
 
 def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_path: Path) -> None:

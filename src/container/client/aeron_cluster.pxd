@@ -46,6 +46,7 @@ cdef class AeronCluster(FragmentHandler):
     cdef readonly bint _is_guarded                  # several threads use it, one at a time: their owner sees to that
     cdef long _parent_id                            # of the process of which this one is a fork; 0 where it was made
     cdef int64_t _sent, _received, _back_pressured, _leader_changes      # for metrics()
+    cdef int64_t _told                              # events and admin responses of this session that came
     cdef object __weakref__
     # For listeners and loops in Cython. offer_message: as offer(); borrows the bytes for the call.
     cdef int64_t offer_message(self, const uint8_t* buffer, size_t length) except? -6

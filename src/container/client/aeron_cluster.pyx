@@ -274,6 +274,24 @@ cdef class AeronCluster(FragmentHandler):
             unknown=counts.unknown, unmatched=counts.unmatched, in_flight=counts.in_flight,
             sessions=int(self._state != STATE_CLOSED), round_trips=round_trips or RoundTripTimes())
 
+    def _signs(self):
+        """What it has heard and sent (counts), whether a word of the cluster is to be expected, and whether there is a
+        leader: for a client that connects again. Also by another thread than the client's, which then has its lock."""
+        is_connected = self._state == STATE_CONNECTED
+        is_owed = (not is_connected or self._publication is None or not self._publication.is_connected()
+                   or (self._in_flight is not None and len(self._in_flight) > 0))
+        return self._received + self._told, self._sent, is_owed, is_connected
+
+    def _end_because(self, str reason not None):
+        """Close it as :meth:`close`, for a reason of those who use it."""
+        if self._state != STATE_CLOSED:
+            try:
+                self._send_close_request()
+            except ClusterError:
+                pass                                    # unsent: the cluster times the session out
+            finally:
+                self._close(reason)
+
     def next_correlation_id(self):
         """A number that no other client of this driver gets (int), to match an answer to its request."""
         self._check_open()
@@ -407,7 +425,8 @@ cdef class AeronCluster(FragmentHandler):
             if self._client.clock.nano_time() >= deadline_ns:
                 raise SendTimedOutError(
                     f"message was not accepted within {timeout:g} s: last result "
-                    f"{publication_result_name(result)}, state {ClientState(self._state).name}")
+                    f"{publication_result_name(result)}, state {ClientState(self._state).name}, "
+                    f"leader: member {self.leader_member_id}")
             PyErr_CheckSignals()
             self._idle.idle(self._invoke() if self._is_polling else self._poll(FRAGMENT_LIMIT))
 
@@ -806,6 +825,7 @@ cdef class AeronCluster(FragmentHandler):
         check_codec(codec.session_event_wrap(&event, buffer, length), "SessionEvent")
         if codec.session_event_cluster_session_id(&event) != self.cluster_session_id:
             return 0
+        self._told += 1
         detail = decode_ascii(event.detail.data, event.detail.length)
         if codec.session_event_code(&event) == codec.EVENT_CODE_CLOSED:
             self._close_soon(f"closed by the cluster: {detail}")
@@ -820,6 +840,7 @@ cdef class AeronCluster(FragmentHandler):
         check_codec(codec.admin_response_wrap(&response, buffer, length), "AdminResponse")
         if codec.admin_response_cluster_session_id(&response) != self.cluster_session_id:
             return 0
+        self._told += 1
         self._handler.on_admin_response(
             self.cluster_session_id, codec.admin_response_correlation_id(&response),
             codec.admin_response_request_type(&response), codec.admin_response_response_code(&response),
@@ -831,6 +852,7 @@ cdef class AeronCluster(FragmentHandler):
         cdef codec.NewLeaderEvent event
         check_codec(codec.new_leader_event_wrap(&event, buffer, length), "NewLeaderEvent")
         if codec.new_leader_event_cluster_session_id(&event) == self.cluster_session_id:
+            self._told += 1
             self._new_leader = (
                 header.session_id, codec.new_leader_event_leadership_term_id(&event),
                 codec.new_leader_event_leader_member_id(&event),

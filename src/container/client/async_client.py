@@ -13,7 +13,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Unpack
 
-from container.api import ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED
+from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
 from container.client.aeron_cluster import AeronCluster, ClientState
 from container.client.async_connect import AsyncConnect
 from container.client.client_context import (
@@ -56,6 +56,12 @@ _SEND_PAUSE_S = 0.001
 _JOIN_LIMIT_S = 30.0
 _SENDS_BEFORE_A_PAUSE = 64
 _CLOSED_BY_US = "closed by this client"
+_RESULT_NAMES = {
+    ADMIN_ACTION: "ADMIN_ACTION",
+    BACK_PRESSURED: "BACK_PRESSURED",
+    CLOSED: "CLOSED",
+    NOT_CONNECTED: "NOT_CONNECTED",
+}
 
 MAX_WAITING = 65_536
 """Messages that may wait to be taken, unless said otherwise."""
@@ -309,7 +315,8 @@ class AsyncAeronCluster:
                     await asyncio.sleep(0 if result == ADMIN_ACTION else _SEND_PAUSE_S)
         except TimeoutError:
             raise SendTimedOutError(
-                f"message was not accepted within {limit:g} s: last result {result}, state {self.state.name}"
+                f"message was not accepted within {limit:g} s: last result {_RESULT_NAMES.get(result, result)}, "
+                f"state {self.state.name}, leader: member {self.leader_member_id}"
             ) from None
         return result
 
@@ -495,6 +502,10 @@ class AsyncAeronCluster:
 
     # Closing
 
+    def _end_because(self, reason: str) -> None:
+        """Let the session end for a reason of those who use it; do not wait."""
+        self._poller.stop(reason)
+
     async def aclose(self) -> None:
         """End the session and close what the connect opened. Nothing happens the second time.
 
@@ -623,7 +634,7 @@ def aconnect(
         settings = {"listener": _AsyncListener(), **settings}
     context = context_of(context, settings, "correlate", "max_waiting", "max_waiting_bytes", "resend")
     listener = check_async_listener("aconnect", context.listener)
-    return _Connecting(lambda: _connect(context, listener, correlate, max_waiting, max_waiting_bytes, resend))
+    return _Connecting(lambda: connect_session(context, listener, correlate, max_waiting, max_waiting_bytes, resend))
 
 
 def check_async_listener(name: str, listener: object) -> EgressListener:
@@ -638,16 +649,22 @@ def check_async_listener(name: str, listener: object) -> EgressListener:
     return listener
 
 
-async def _connect(
+async def connect_session(
     context: ClientContext,
     listener: EgressListener,
     correlate: Correlate | None,
     max_waiting: int,
     max_waiting_bytes: int,
     resend: bool,
+    *,
+    patience_ns: int = 0,
 ) -> AsyncAeronCluster:
+    """Connect as :func:`aconnect` does, with arguments that are checked. With ``patience_ns`` give up also when a step
+    is unanswered for so long."""
     connecting = await _begin(context)
     try:
+        if patience_ns > 0:
+            connecting._be_impatient(patience_ns)
         while (cluster := connecting.poll()) is None:
             await asyncio.sleep(_CONNECT_PAUSE_S)
     except BaseException:

@@ -151,6 +151,8 @@ cdef class AsyncConnect:
     cdef int64_t _look_ns                               # when to look for a driver again
     cdef int _step
     cdef int64_t _deadline_ns
+    cdef int64_t _patience_ns                           # for a step that somebody answers; 0: as for the whole
+    cdef int64_t _step_ns                               # when the step began
     cdef PendingAdd _adding                             # of the step, while the driver has not answered
     cdef dict _tried                                    # what became of members that redirected, by "id=endpoint"
     cdef Subscription _subscription
@@ -170,7 +172,7 @@ cdef class AsyncConnect:
         self._step = CREATE_EGRESS_SUBSCRIPTION
         self._clock = SystemClock() if self._client is None else self._client.clock
         self._correlation_id = NULL_VALUE
-        self._begin_ns = self._look_ns = self._clock.nano_time()
+        self._begin_ns = self._look_ns = self._step_ns = self._clock.nano_time()
         self._deadline_ns = self._begin_ns + <int64_t> context.message_timeout_ns
         self._members = {}
         self._tried = {}
@@ -205,6 +207,11 @@ cdef class AsyncConnect:
         """The transport's client that is used (:class:`container.transport.seam.Client`); None in step AWAIT_DRIVER."""
         return self._client
 
+    def _be_impatient(self, int64_t patience_ns):
+        """Give up also when a driver or a leader that is asked does not answer for so long: it may have ended since.
+        Waits for a driver, and for a member that listens, have the time of the whole."""
+        self._patience_ns = patience_ns
+
     def poll(self):
         """Do what can be done now. Return the connected AeronCluster, or None while there is more to do.
 
@@ -212,6 +219,7 @@ cdef class AsyncConnect:
         SessionError when the cluster refuses, ClusterError when the connection is lost, RegistrationError when the
         driver refuses a channel.
         """
+        cdef int step = self._step
         if self._step == DONE:
             if self._result is None:
                 raise ClosedError("this connect was given up; make another AsyncConnect")
@@ -229,6 +237,8 @@ cdef class AsyncConnect:
         except BaseException:
             self.close()
             raise
+        if self._step != step:
+            self._step_ns = self._clock.nano_time()
         return self._result
 
     cdef int _poll_step(self) except -1:
@@ -288,11 +298,16 @@ cdef class AsyncConnect:
         return 0
 
     cdef int _check_deadline(self) except -1:
-        if self._clock.nano_time() < self._deadline_ns:
+        cdef int64_t now_ns = self._clock.nano_time()
+        cdef bint is_answered = self._step != AWAIT_PUBLICATION_CONNECTED and self._step != CONCLUDE_CONNECT
+        if now_ns < self._deadline_ns and not (
+                is_answered and 0 < self._patience_ns < now_ns - self._step_ns):
             return 0
         step = ConnectStep(self._step)
+        waited_ns = now_ns - (self._begin_ns if now_ns >= self._deadline_ns else self._step_ns)
+        waited_s = min(waited_ns / NS_PER_S, self.context.message_timeout)
         raise TimedOutError(
-            f"cluster connect: waited {self.context.message_timeout:g} s for {_AWAITED[step]}: "
+            f"cluster connect: waited {waited_s:.6g} s for {_AWAITED[step]}: "
             f"step={step.name} ingress_channel={self.context.ingress_channel} "
             f"ingress_endpoints={self.context.ingress_endpoints} publication={self._publication} "
             f"egress={self._subscription} "

@@ -6,18 +6,19 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Buffer, Callable, Hashable
+from collections.abc import AsyncIterator, Buffer, Callable, Coroutine, Hashable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from container.client.aeron_cluster import ClientState
 from container.client.async_client import (
     MAX_WAITING,
     MAX_WAITING_BYTES,
     AsyncAeronCluster,
     Inbox,
-    aconnect,
     check_async_listener,
+    connect_session,
     request_timeout,
 )
 from container.client.client_context import ClientContext, ClientSettings, check_count, context_of, limit_s
@@ -54,6 +55,7 @@ from container.client.requests import (
     message_length,
 )
 from container.client.round_trip_recorder import RoundTripRecorder
+from container.client.silence import Signs, Silence, Verdict, has_other_members, replaced
 from container.common import forks
 from container.common.threads import check_threads
 from container.errors import (
@@ -66,6 +68,9 @@ from container.errors import (
     TimedOutError,
 )
 from container.transport.clocks import SystemClock
+
+_SETTLE_PAUSE_S = 0.02
+"""Between looks at a session that a probe may replace."""
 
 
 class _Listener(EgressListener):
@@ -126,7 +131,7 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     def __init__(
         self,
-        connect: Callable[[EgressListener], Awaitable[AsyncAeronCluster]],
+        connect: Callable[[EgressListener, int], Coroutine[Any, Any, AsyncAeronCluster]],
         context: ClientContext,
         policy: ReconnectPolicy,
         outbox: Outbox,
@@ -156,6 +161,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._blocked: OrderedDict[asyncio.Future[OutboxEntry], int] = OrderedDict()
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
+        self._probe: asyncio.Task[AsyncAeronCluster] | None = None  # beside the session
         self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
         forks.own(self)
 
@@ -452,13 +458,18 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._report("the attempt to connect failed", error)
             self._close(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"))
         finally:
-            self._driver.close()  # no session is left
+            try:
+                await self._end_probe()
+            finally:
+                self._driver.close()  # no session is left
 
     async def _have_a_session(self) -> None:
         """An attempt, and the session that it leads to, until that ends."""
         attempts = self._machine.failures + 1
         try:
-            client = await self._connect(self._listener)
+            client = await self._take_probe()
+            if client is None:
+                client = await self._connect(self._listener, 0)
         except (ContainerError, OSError) as error:
             failed = error if isinstance(error, ContainerError) else attempt_error(error)
             self._machine.on_failed(failed, time.monotonic_ns())
@@ -470,12 +481,83 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._tell("on_reconnected", attempts)
         self._notify()
         try:
-            await asyncio.shield(client._ended)
+            await self._watch(client)
         except asyncio.CancelledError:
             self._close_cancelled()  # first: the session does not end by itself
             raise
         finally:
             await self._end_session(client)
+
+    # A probe beside a session that is silent
+
+    async def _watch(self, client: AsyncAeronCluster) -> None:
+        """Until the session has ended: begin probes, and let one replace it."""
+        silence = Silence(
+            self._machine.policy,
+            has_others=has_other_members(client._cluster.context.ingress_endpoints),
+            random=random.random,
+            now_ns=time.monotonic_ns(),
+        )
+        while not client._ended.done():
+            waited: set[asyncio.Future[Any]] = {client._ended}
+            if self._probe is not None and not self._probe.done():
+                waited.add(self._probe)
+            pause = None if silence.due_ns is None else max(0, silence.due_ns - time.monotonic_ns()) / 1e9
+            if self._probe is not None and self._probe.done():
+                pause = _SETTLE_PAUSE_S
+            await asyncio.wait(waited, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if not client._ended.done():
+                await self._look(client, silence, time.monotonic_ns())
+
+    async def _look(self, client: AsyncAeronCluster, silence: Silence, now_ns: int) -> None:
+        if silence.due_ns is not None and now_ns >= silence.due_ns:
+            is_unsent = self._sender is not None or len(self._outbox) > 0
+            if silence.look(Signs(*client._poller.signs()), now_ns, is_unsent=is_unsent) and self._probe is None:
+                silence.on_begun(now_ns)
+                self._probe = asyncio.create_task(self._connect(self._listener, silence.answer_limit_ns()))
+        probe = self._probe
+        if probe is None:
+            return
+        if not probe.done():
+            if silence.is_broken and client.state is ClientState.CONNECTED:
+                await self._end_probe()
+            return
+        if probe.cancelled() or (error := probe.exception()) is not None:
+            self._probe = None
+            is_retryable = not probe.cancelled() and (
+                error.is_retryable if isinstance(error, ContainerError) else isinstance(error, OSError)
+            )
+            silence.on_failed(is_retryable=is_retryable)  # an attempt without a session reports what a user's raised
+            return
+        probed = probe.result()
+        verdict = silence.judge(
+            term=client.leadership_term_id,
+            is_connected=client.state is ClientState.CONNECTED,
+            probe_term=probed.leadership_term_id,
+            now_ns=now_ns,
+        )
+        if verdict is Verdict.KEEP:
+            await self._end_probe()
+        elif verdict is Verdict.REPLACE:
+            client._end_because(replaced(client.leadership_term_id, probed.leader_member_id, probed.leadership_term_id))
+
+    async def _take_probe(self) -> AsyncAeronCluster | None:
+        """The session of the probe that outlives that of before; wait for it. None where there is no probe."""
+        if self._probe is None:
+            return None
+        probe = self._probe
+        await asyncio.wait([probe])  # cancelled, the end of the probe follows
+        self._probe = None
+        return probe.result()
+
+    async def _end_probe(self) -> None:
+        probe, self._probe = self._probe, None
+        if probe is None:
+            return
+        probe.cancel()
+        await asyncio.wait([probe])
+        if not probe.cancelled() and probe.exception() is None:
+            await probe.result().aclose()
 
     async def _end_session(self, client: AsyncAeronCluster) -> None:
         self._client = None
@@ -491,6 +573,8 @@ class AsyncReconnectingClient(ReconnectingBase):
             if not self.is_closed:
                 error = ClosedError(f"the session ended: {client.close_reason}")
                 self._machine.on_lost(error, time.monotonic_ns())
+                if self._probe is not None:
+                    self._machine.hasten()
                 self._tell("on_disconnected", error)
                 self._end_if_closed(error)
             self._notify()
@@ -604,14 +688,10 @@ def areconnecting(
 
     driver = LastingDriver()
 
-    async def connect(listener: EgressListener) -> AsyncAeronCluster:
+    async def connect(listener: EgressListener, patience_ns: int) -> AsyncAeronCluster:
         attempt = replace(await asyncio.to_thread(attempt_context, base, resolve, driver), listener=listener)
-        return await aconnect(
-            attempt,
-            correlate=correlate,
-            max_waiting=max_waiting,
-            max_waiting_bytes=max_waiting_bytes,
-            resend=resend,
+        return await connect_session(
+            attempt, listener, correlate, max_waiting, max_waiting_bytes, resend, patience_ns=patience_ns
         )
 
     return AsyncReconnectingClient(

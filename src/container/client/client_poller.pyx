@@ -102,6 +102,7 @@ cdef class ClientPoller(EgressHandler):
     cdef list _arrived
     cdef bint _is_wake_due                      # the loop knows, and has not looked yet
     cdef bint _is_stopping
+    cdef str _reason                            # why it is stopped
     cdef bint _is_parked
     cdef readonly bint is_ended
     cdef bint _is_full                          # nobody takes messages
@@ -166,8 +167,11 @@ cdef class ClientPoller(EgressHandler):
         self._thread.start()
         close_at_end(self, Stage.POOL, stop_and_join)
 
-    def stop(self):
-        """Ask the thread to close the client and to end; do not wait."""
+    def stop(self, str reason=None):
+        """Ask the thread to close the client and to end; do not wait. ``reason`` is the client's then, and None where
+        its owner closes it."""
+        if self._reason is None:
+            self._reason = reason
         self._is_stopping = True
         client_poller_nudge(self._write_descriptor)
 
@@ -210,6 +214,11 @@ cdef class ClientPoller(EgressHandler):
         """As :meth:`AeronCluster.next_correlation_id`."""
         with self._lock:
             return self._cluster.next_correlation_id()
+
+    def signs(self):
+        """As :meth:`AeronCluster._signs`."""
+        with self._lock:
+            return self._cluster._signs()
 
     @property
     def max_message_length(self):
@@ -307,7 +316,10 @@ cdef class ClientPoller(EgressHandler):
         try:
             self._poll_until_closed()
             with self._lock:
-                self._cluster.close()
+                if self._reason is None:
+                    self._cluster.close()
+                else:
+                    self._cluster._end_because(self._reason)
         except BaseException as error:
             if isinstance(error, Exception):
                 self._arrived.append(error)

@@ -61,6 +61,7 @@ class ReconnectingBase:
 
     _machine: Reconnection
     _outbox: Outbox
+    _context: ClientContext
     _ended = ClientMetrics()  # of the sessions that have ended
     _round_trips: RoundTripRecorder  # over all sessions
     _parent_id = 0  # of the process of which this one is a fork
@@ -117,16 +118,18 @@ class ReconnectingBase:
         """Messages in the outbox."""
         return len(self._outbox)
 
-    def _why_unsent(self, session: AeronCluster | AsyncAeronCluster | None) -> str:
-        """What a message waited for that was not accepted in time."""
-        if self.error is not None:
-            return f"{self.state.value}, {self.error}"
-        if session is None:
-            return f"{self.state.value}, there is no session yet"
-        return (
-            f"session {session.cluster_session_id} is there, in state {session.state.name}, and member "
-            f"{session.leader_member_id} took nothing: it stands still, is gone or cannot keep up"
-        )
+    def _why_unsent(self, session: AeronCluster | AsyncAeronCluster | None, awaited: str | None = None) -> str:
+        """What a message waited for that was not accepted in time; ``awaited`` is what a connect waits for."""
+        where = self._context.ingress_endpoints or self._context.ingress_channel
+        if session is not None and self.error is None:
+            return (
+                f"session {session.cluster_session_id} is there, in state {session.state.name}, and member "
+                f"{session.leader_member_id} ({where}) took nothing: it stands still, is gone or cannot keep up. "
+                "Look at that node, or give the message more time (timeout=)"
+            )
+        why = "there is no session yet" if self.error is None else str(self.error)
+        now = "" if awaited is None else f", and waits for {awaited}"
+        return f"{self.state.value}, {why}; it connects to {where}{now}"
 
     def _check_open(self) -> None:
         if self._parent_id:

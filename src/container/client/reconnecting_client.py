@@ -9,8 +9,8 @@ from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack
 
-from container.client.aeron_cluster import AeronCluster
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AeronCluster, ClientState
+from container.client.async_connect import AsyncConnect, ConnectStep
 from container.client.client_context import ClientContext, ClientSettings, context_of, limit_s
 from container.client.metrics import ClientMetrics
 from container.client.own_driver import LastingDriver
@@ -44,6 +44,7 @@ from container.client.requests import (
     is_idempotent,
 )
 from container.client.round_trip_recorder import RoundTripRecorder
+from container.client.silence import Signs, Silence, Verdict, has_other_members, replaced
 from container.common import forks
 from container.errors import (
     ClosedError,
@@ -137,6 +138,8 @@ class ReconnectingClient(ReconnectingBase):
         self._machine = Reconnection(policy, random=random.random, now_ns=now_ns())
         self._connecting: AsyncConnect | None = None
         self._cluster: AeronCluster | None = None  # of the session that there is
+        self._silence: Silence | None = None  # of that session
+        self._probe: AsyncConnect | None = None  # beside it
         self._term = -1
         self._round_trips = RoundTripRecorder(SystemClock())
         self._in_flight: dict[Request, OutboxEntry] = {}  # by the session's own request
@@ -346,6 +349,12 @@ class ReconnectingClient(ReconnectingBase):
             return 0
         self._connecting = None
         self._cluster = cluster
+        self._silence = Silence(
+            self._machine.policy,
+            has_others=has_other_members(cluster.context.ingress_endpoints),
+            random=random.random,
+            now_ns=now_ns,
+        )
         self._term = cluster.leadership_term_id
         if self._correlate is not None:
             cluster.enable_requests(self._correlate, resend=self._resend)
@@ -372,15 +381,69 @@ class ReconnectingClient(ReconnectingBase):
         if self._cluster is cluster and cluster.leadership_term_id != self._term:
             self._term = cluster.leadership_term_id
             self._callbacks.on_leader_changed(cluster.leader_member_id, self._term)
+        if self._cluster is cluster and not cluster.is_closed:
+            work_count += self._watch(cluster, now_ns)
         if self._cluster is cluster and cluster.is_closed:  # and no callback has closed this client
+            self._settle()
             self._forget_session(cluster)
             error = ClosedError(f"the session ended: {cluster.close_reason}")
             self._machine.on_lost(error, now_ns)
+            if self._probe is not None and self._machine.hasten():
+                self._connecting, self._probe = self._probe, None
             try:
                 self._callbacks.on_disconnected(error)
             finally:
                 self._end_if_closed()
         return work_count
+
+    # A probe beside a session that is silent
+
+    def _watch(self, cluster: AeronCluster, now_ns: int) -> int:
+        """Begin a probe when it is due, and take it a step on. The session is closed when a probe has replaced it."""
+        silence = self._silence
+        assert silence is not None
+        if silence.due_ns is not None and now_ns >= silence.due_ns:
+            is_unsent = len(self._outbox) > 0
+            if silence.look(Signs(*cluster._signs()), now_ns, is_unsent=is_unsent) and self._probe is None:
+                silence.on_begun(now_ns)
+                self._poll_probe(silence, cluster, now_ns, begins=True)
+                return 1
+        return 0 if self._probe is None else self._poll_probe(silence, cluster, now_ns)
+
+    def _poll_probe(self, silence: Silence, cluster: AeronCluster, now_ns: int, *, begins: bool = False) -> int:
+        try:
+            if begins:
+                self._probe = self._connect()
+                self._probe._be_impatient(silence.answer_limit_ns())
+            assert self._probe is not None
+            probed = self._probe.poll()
+        except Exception as error:  # of the user's functions as well: the next attempt without a session raises it
+            self._probe = None  # closed
+            is_retryable = error.is_retryable if isinstance(error, ContainerError) else isinstance(error, OSError)
+            silence.on_failed(is_retryable=is_retryable)
+            return 1
+        if probed is None:
+            if silence.is_broken and cluster.state is ClientState.CONNECTED:
+                self._end_probe()
+            return 0
+        verdict = silence.judge(
+            term=cluster.leadership_term_id,
+            is_connected=cluster.state is ClientState.CONNECTED,
+            probe_term=probed.leadership_term_id,
+            now_ns=now_ns,
+        )
+        if verdict is Verdict.KEEP:
+            self._end_probe()
+        elif verdict is Verdict.REPLACE:
+            cluster._end_because(
+                replaced(cluster.leadership_term_id, probed.leader_member_id, probed.leadership_term_id)
+            )
+        return int(verdict is not Verdict.WAIT)
+
+    def _end_probe(self) -> None:
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            close_probe(probe)
 
     def _settle(self) -> None:
         """End the requests whose request to the session has ended, or put them back."""
@@ -418,8 +481,9 @@ class ReconnectingClient(ReconnectingBase):
     def _time_is_up(self, item: _Item) -> TimedOutError:
         if item.sends > 0:
             return RequestTimedOutError(f"no reply with key {item.key!r} within {item.timeout:g} s")
+        awaited = None if self._connecting is None else self._connecting.awaited
         return SendTimedOutError(
-            f"message was not accepted within {item.timeout:g} s: {self._why_unsent(self._cluster)}"
+            f"message was not accepted within {item.timeout:g} s: {self._why_unsent(self._cluster, awaited)}"
         )
 
     # Closing
@@ -454,8 +518,9 @@ class ReconnectingClient(ReconnectingBase):
             cluster.close()
         self._machine.close(ClosedError(CLOSED_BY_US))
         if self._connecting is not None:
-            self._connecting.close()
+            close_probe(self._connecting)
             self._connecting = None
+        self._end_probe()
         if cluster is not None:
             self._settle()
             self._forget_session(cluster)
@@ -466,10 +531,19 @@ class ReconnectingClient(ReconnectingBase):
         if not self.is_closed or error is None or self._is_ended:
             return
         self._is_ended = True
+        self._end_probe()
         self._driver.close()
         for entry in self._outbox.entries():
             self._fail(entry, ClosedError(f"the client is closed: {error}"))
         self._callbacks.on_closed(error)
+
+
+def close_probe(probe: AsyncConnect) -> None:
+    """Give a connect up, or close the session that it has."""
+    if probe.step is ConnectStep.DONE:
+        probe.poll().close()  # type: ignore[union-attr]
+    else:
+        probe.close()
 
 
 def reconnecting(

@@ -59,11 +59,14 @@ class ReconnectPolicy:
     setting          default meaning
     ================ ======= ==============================================================================
     ``first_delay``  0.1     seconds before the first attempt after a session is lost
-    ``max_delay``    5.0     seconds between two attempts at most; each delay is twice the one before
+    ``max_delay``    5.0     seconds between two attempts at most, from begin to begin; each delay is twice the
+                             one before
     ``jitter``       0.5     share of each delay, 0 to 1, that is left out at random: clients that lose their
                              leader together do not come back together
     ``max_attempts`` None    attempts in a row that fail until the client is closed; None for no limit
     ``max_seconds``  600.0   seconds without a session until the client is closed; None for no limit
+    ``probe_after``  1.0     seconds for which a session that owes a word may be silent until a new connect is
+                             tried beside it; None for never
     ================ ======= ==============================================================================
 
     An error that is not retryable (``is_retryable``), such as a rejected authentication, closes the client immediately.
@@ -74,6 +77,7 @@ class ReconnectPolicy:
     jitter: float = 0.5
     max_attempts: int | None = None
     max_seconds: float | None = 600.0
+    probe_after: float | None = 1.0
 
     def __post_init__(self) -> None:
         _check_number("max_delay", self.max_delay, "be a number of seconds above 0", most=_MAX_S)
@@ -83,6 +87,8 @@ class ReconnectPolicy:
             check_count("max_attempts", self.max_attempts)
         if self.max_seconds is not None:
             _check_number("max_seconds", self.max_seconds, "be None or a number of seconds above 0", most=_MAX_S)
+        if self.probe_after is not None:
+            _check_number("probe_after", self.probe_after, "be None or a number of seconds above 0", most=_MAX_S)
 
     def delay_ns(self, attempt: int, random: float) -> int:
         """Nanoseconds to wait before an attempt after ``attempt`` failed ones; random: 0 to 1."""
@@ -107,11 +113,20 @@ class Reconnection:
         self.error: ContainerError | None = None
         self._random = random
         self._since_ns = now_ns  # without a session
+        self._begun_ns = now_ns  # the last attempt
         self._due_ns = now_ns
 
     def poll(self, now_ns: int) -> bool:
         """True when an attempt is to be begun now, and then the state is CONNECTING; its end is to be reported."""
         if self.state is not ConnectionState.WAITING or now_ns < self._due_ns:
+            return False
+        self.state = ConnectionState.CONNECTING
+        self._begun_ns = now_ns
+        return True
+
+    def hasten(self) -> bool:
+        """An attempt is under way already, as a probe: there is none to wait for. False where none is awaited."""
+        if self.state is not ConnectionState.WAITING:
             return False
         self.state = ConnectionState.CONNECTING
         return True
@@ -132,13 +147,13 @@ class Reconnection:
         """The attempt failed."""
         if self.state is ConnectionState.CONNECTING:
             self.failures += 1
-            self._wait_or_close(error, now_ns)
+            self._wait_or_close(error, self._begun_ns, now_ns)
 
     def on_lost(self, error: ContainerError, now_ns: int) -> None:
         """The session ended, and not by the client's own close."""
         if self.state is ConnectionState.CONNECTED:
             self._since_ns = now_ns
-            self._wait_or_close(error, now_ns)
+            self._wait_or_close(error, now_ns, now_ns)
 
     def close(self, error: ContainerError) -> None:
         """No more attempts. Nothing happens the second time."""
@@ -146,10 +161,11 @@ class Reconnection:
             self.state = ConnectionState.CLOSED
             self.error = error
 
-    def _wait_or_close(self, error: ContainerError, now_ns: int) -> None:
+    def _wait_or_close(self, error: ContainerError, begun_ns: int, now_ns: int) -> None:
+        # A delay is from begin to begin: who has waited for a node in an attempt does not wait again after it.
         self.error = error
-        delay_ns = self.policy.delay_ns(self.failures, self._random())
-        limit = self._exceeded(now_ns + delay_ns)
+        due_ns = max(now_ns, begun_ns + self.policy.delay_ns(self.failures, self._random()))
+        limit = self._exceeded(due_ns)
         if not error.is_retryable:
             self.close(error)
         elif limit is not None:
@@ -158,7 +174,7 @@ class Reconnection:
             self.close(given_up)
         else:
             self.state = ConnectionState.WAITING
-            self._due_ns = now_ns + delay_ns
+            self._due_ns = due_ns
 
     def _exceeded(self, due_ns: int) -> str | None:
         attempts, seconds = self.policy.max_attempts, self.policy.max_seconds

@@ -1791,6 +1791,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 self._attempt(generator.close)
         closable = self._ingress
         self._attempt(closable.close)
+        self._attempt(self._tell_clients)       # without ingress: who connects again waits for the next start
         self._attempt(self._log_adapter_leave)
         for closable in (self.log_publisher, self._archive, self._services, self._control, self._consensus):
             self._attempt(closable.close)
@@ -1807,6 +1808,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def _log_adapter_leave(self):
         self._log_adapter.leave()
+
+    def _tell_clients(self):
+        if self._role == LEADER and len(self.members.members) == 1:     # else clients follow the next leader
+            self.sessions.tell_of_the_end(self._leadership_term_id)
 
     def _close_sessions(self):
         self.sessions.close()

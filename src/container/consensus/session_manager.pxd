@@ -34,6 +34,7 @@ cdef class SessionManager:
     cdef list _refused                      # that are to be told so
     cdef object _unconnected                # deque of ClusterSession: their egress is made later
     cdef list _connecting                   # the driver makes their egress, of at most so many at a time
+    cdef object _former                     # deque of ClusterSession: their clients are to be told that they ended
     cdef object _uncommitted_closed         # deque of ClusterSession
     cdef object _uncommitted_ids            # deque of (log position, next session id)
 
@@ -65,6 +66,8 @@ cdef class SessionManager:
     cdef int check_sessions(
         self, int64_t leadership_term_id, int32_t leader_member_id, str ingress_endpoints) except -1
     cdef int prepare_for_new_term(self, bint is_startup) except -1
+    cdef int _take_former(self, int64_t now_ns) except -1
+    cdef int tell_of_the_end(self, int64_t leadership_term_id) except -1
     cdef int _tell_of_end(self, ClusterSession session, int64_t now_ns) except -1
     cdef int clear_after(self, int64_t log_position, int64_t leadership_term_id) except -1
     cdef int disconnect(self) except -1

@@ -39,8 +39,11 @@ cdef enum:
     STILL_SHARE = 2                     # a member that did not look at its sessions for half their time-out stood still
     MAX_WAITING = 1_000                 # clients that wait to be told no, or for an answer that is no session
     MAX_CONNECTING = 32                 # how many egress publications the driver is asked for at a time
+    MAX_TOLD = MAX_WAITING // 2         # former sessions that hear of their end at a time: half is for who comes
     REFUSAL_TERM_LENGTH = 64 * 1024
     ANSWER_TERM_LENGTH = 128 * 1024     # a backup's answer has an entry for each service: it fits 16 KiB
+
+cdef int64_t CONNECT_LIMIT_NS = 2_000_000_000       # of a former session's client, while others wait to be told
 
 _CLOSE_REASON_NAMES = {
     CLOSE_REASON_CLIENT_ACTION: "CLIENT_ACTION",
@@ -51,6 +54,7 @@ _CODE_NAMES = {EVENT_CODE_ERROR: "ERROR", EVENT_CODE_AUTHENTICATION_REJECTED: "A
 
 SESSION_LIMIT = "concurrent session limit"
 SESSION_REJECTED = "session failed authentication"
+MEMBER_ENDED = "the only member has ended"
 _SESSION_FAILED = "the cluster failed to serve this request: see the error log of the member"
 _SESSION_TOO_LONG = "response channel and principal do not fit a message of the log"
 
@@ -129,7 +133,7 @@ cdef class SessionManager:
         self._max_concurrent_sessions = max_concurrent_sessions
         self._table = SessionTable()
         self._pending, self._pending_actions, self._refused = [], [], []
-        self._unconnected, self._connecting = deque(), []
+        self._unconnected, self._connecting, self._former = deque(), [], deque()
         self._uncommitted_closed, self._uncommitted_ids = deque(), deque()
         self.next_session_id = self.next_committed_session_id = 1
 
@@ -363,6 +367,9 @@ cdef class SessionManager:
         cdef int32_t code
         cdef str detail
         cdef list waiting
+        cdef int64_t limit_ns
+        if self._former:
+            self._take_former(now_ns)
         if self._unconnected:
             self._begin_connects()
         if not self._refused:
@@ -370,10 +377,13 @@ cdef class SessionManager:
         waiting = []
         for session in self._refused:
             code, detail = session.refusal
+            limit_ns = self._session_timeout_ns
+            if code == EVENT_CODE_CLOSED and self._former:
+                limit_ns = min(limit_ns, CONNECT_LIMIT_NS)
             if session.poll_connected(now_ns) and self._send_event(
                     session, leadership_term_id, leader_member_id, code, detail):
                 session.close()
-            elif now_ns - session.time_of_last_activity_ns > self._session_timeout_ns or (
+            elif now_ns - session.time_of_last_activity_ns > limit_ns or (
                     session.publication is None and session.state == INVALID):
                 session.close()
             else:
@@ -590,26 +600,45 @@ cdef class SessionManager:
                 continue
             if is_startup:
                 session.closing(CLOSE_REASON_TIMEOUT)
-                self._tell_of_end(session, now_ns)
+                self._former.append(session)
             else:
                 session.begin_connect(self._client, self._cluster_id)
                 session.time_of_last_activity_ns = now_ns
                 session.expect_new_leader_event()
         return 0
 
+    cdef int _take_former(self, int64_t now_ns) except -1:
+        """Let clients of former sessions be told, by the way of refusals: so many at a time, and a few publications.
+
+        A client that comes waits for few of these, and one that is gone holds up the others for a limited time.
+        """
+        cdef ClusterSession session
+        while self._former and len(self._refused) < MAX_TOLD and len(self._unconnected) < MAX_CONNECTING:
+            session = self._former.popleft()
+            self._tell_of_end(session, now_ns)
+        return 0
+
     cdef int _tell_of_end(self, ClusterSession session, int64_t now_ns) except -1:
-        # By the way of refusals: as soon as its client is connected, and for no longer than a session may be silent.
-        # Half of that way stays for clients that come.
-        cdef ClusterSession told
-        if len(self._refused) >= MAX_WAITING // 2:
-            return 0
-        told = ClusterSession(
+        # As soon as its client is connected, and for no longer than a session may be silent.
+        cdef ClusterSession told = ClusterSession(
             session.id, session.response_channel, session.response_stream_id, session._label, self._on_error)
         told.answer_to(session.correlation_id, now_ns)
         try:
             self._refuse(told, EVENT_CODE_CLOSED, _CLOSE_REASON_NAMES[CLOSE_REASON_TIMEOUT], False)
         except Exception as error:              # of its channel, which the log may have from another node
             self._on_error(error)
+        return 0
+
+    cdef int tell_of_the_end(self, int64_t leadership_term_id) except -1:
+        """Tell each client that its session has ended, as this leader ends and there is no other member.
+
+        The log is left as it is: the next start closes the sessions in it, and no session outlives that. Each send is
+        tried a few times, and nothing waits; a client that misses it hears it from the next start.
+        """
+        cdef ClusterSession session
+        for session in self._table.sessions:
+            if session.state == OPEN and session.publication is not None:
+                self._send_event(session, leadership_term_id, self._member_id, EVENT_CODE_CLOSED, MEMBER_ENDED)
         return 0
 
     cdef int clear_after(self, int64_t log_position, int64_t leadership_term_id) except -1:
@@ -665,6 +694,7 @@ cdef class SessionManager:
     cdef int close(self) except -1:
         """Close all egress."""
         cdef ClusterSession session
+        self._former.clear()
         for session in [*self._table.sessions, *self._pending, *self._pending_actions, *self._refused]:
             session.close()
         return 0
