@@ -94,7 +94,8 @@ def holdings(member: ScriptedMember) -> dict[str, Any]:
     }
 
 
-def test_a_long_life_over_memory_leaves_nothing() -> None:
+def test_a_long_life_over_memory_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "container")  # pytest keeps what is logged, and that is limited by time
     member = ScriptedMember(Adding()).lead()
     for session_id in (1, 2):
         member.cm.open_session(session_id)

@@ -24,7 +24,7 @@ from container.aeron.conductor_events cimport (
     ConductorEvents, WaitingError, lock_mutex, on_close, on_error, on_unavailable_counter, pthread_mutex_destroy,
     pthread_mutex_t, pthread_mutex_unlock,
 )
-from container.aeron.keepalive cimport Turn, start_keepalive, stop_keepalive
+from container.aeron.keepalive cimport Turn, begin_wait, end_wait, start_keepalive, stop_keepalive
 from container.aeron.libaeron cimport (
     AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t,
     aeron_subscription_constants_t, aeron_subscription_t, aeron_t,
@@ -292,11 +292,15 @@ cdef class ClientHandle:
     cdef void lock(self) noexcept:
         """Until `unlock`, no other thread conducts or asks the driver. A thread may take it again."""
         if FREE_THREADED:
+            begin_wait(&self._keepalive)
             lock_mutex(&self._guard)
+            end_wait(&self._keepalive)
         else:
             # With the GIL, so that nothing changes meanwhile: only the keepalive thread can have it, which never
             # wants the GIL.
+            begin_wait(&self._keepalive)
             pthread_mutex_lock(&self._guard)
+            end_wait(&self._keepalive)
 
     cdef void unlock(self) noexcept:
         pthread_mutex_unlock(&self._guard)

@@ -18,6 +18,11 @@ cdef extern from * nogil:
     #include <stdint.h>
     #include <time.h>
 
+    static int64_t container_atomic_change(int64_t* value, int64_t change)
+    {
+        return __atomic_add_fetch(value, change, __ATOMIC_SEQ_CST);
+    }
+
     static int container_wake_init(pthread_cond_t* wake)
     {
     #ifdef __APPLE__
@@ -67,6 +72,7 @@ cdef extern from * nogil:
         return result;
     }
     """
+    int64_t atomic_change "container_atomic_change" (int64_t* value, int64_t change) noexcept
     int wake_init "container_wake_init" (pthread_cond_t* wake) noexcept
     void wake_wait "container_wake_wait" (pthread_cond_t* wake, pthread_mutex_t* guard, int64_t duration_ns) noexcept
     int thread_start "container_thread_start" (
@@ -83,6 +89,14 @@ cdef enum:
     MAX_TURNS = 1000
 
 
+cdef void begin_wait(Keepalive* keepalive) noexcept nogil:
+    atomic_change(&keepalive.waiting, 1)
+
+
+cdef void end_wait(Keepalive* keepalive) noexcept nogil:
+    atomic_change(&keepalive.waiting, -1)
+
+
 cdef void* _run(void* argument) noexcept nogil:
     cdef Keepalive* keepalive = <Keepalive*> argument
     cdef int64_t turns = -1
@@ -96,7 +110,9 @@ cdef void* _run(void* argument) noexcept nogil:
             own_turns += 1
             if keepalive.turn(keepalive.target) <= 0:
                 break
-            # The guard is free between two turns, for whoever waits for it.
+            # The guard is free between two turns, and whoever waits for it gets it.
+            if atomic_change(&keepalive.waiting, 0) > 0:
+                break
             pthread_mutex_unlock(keepalive.guard)
             pthread_mutex_lock(keepalive.guard)
         turns = keepalive.turns
@@ -110,7 +126,7 @@ cdef int start_keepalive(Keepalive* keepalive, Turn turn, void* target, pthread_
     keepalive.turn = turn
     keepalive.target = target
     keepalive.guard = guard
-    keepalive.turns = 0
+    keepalive.turns = keepalive.waiting = 0
     keepalive.is_stopping = False
     keepalive.interval_ns = interval_ns
     keepalive.idle_ns = idle_ns

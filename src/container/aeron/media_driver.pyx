@@ -20,7 +20,7 @@ from container.aeron.libaeron cimport (
 from container.aeron.conductor_events cimport (
     lock_mutex, pthread_mutex_destroy, pthread_mutex_t, pthread_mutex_unlock,
 )
-from container.aeron.keepalive cimport Turn, start_keepalive, stop_keepalive
+from container.aeron.keepalive cimport Turn, begin_wait, end_wait, start_keepalive, stop_keepalive
 from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_driver, last_driver_error, lib
 
 from container.common import forks
@@ -441,7 +441,9 @@ cdef class MediaDriver:
         if not self._is_kept_alive:
             raise ContainerError(f"the media driver in {self.aeron_dir} has its own threads: launch it with "
                                  'threading="INVOKER" to invoke it')
+        begin_wait(&self._keepalive)
         lock_mutex(&self._guard)
+        end_wait(&self._keepalive)
         if self._driver != NULL:
             self._keepalive.turns += 1
             work_count = driver_lib.main_do_work(self._driver)
