@@ -58,13 +58,13 @@ MODES: dict[str, tuple[str, dict[str, str]]] = {
     TWO: ("SHARED", {"threading": "SHARED"}),
 }
 # The load polls all sessions that it has between two attempts to connect others.
-LIMITS = {"max_concurrent_sessions": 20_000, "session_timeout_ns": "60s"}
+LIMITS = {"max_concurrent_sessions": 20_000, "session_timeout_ns": "600s"}
 _MIB = 1024 * 1024
 COUNTERS_LENGTH = 16 * _MIB
 """Room for the counters of a session, seven of 128 bytes over IPC."""
 JAVA_LIMITS = {
     "aeron.cluster.max.sessions": "20000",
-    "aeron.cluster.session.timeout": "60s",
+    "aeron.cluster.session.timeout": "600s",
     "aeron.counters.buffer.length": str(COUNTERS_LENGTH),
 }
 MOST_IN_A_LOAD = 1_000_000

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from container.api import Role
+from container import BufferClaim
+from container.api import ClientSession, Role
 from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.errors import AgentTermination
 from container.testing.recording_service import RecordingService
 from container.testing.scripted_member import ScriptedMember
+from tests.limits import LIMIT_S
 from tests.real_member import RealMember
 
 COUNT = 300
@@ -146,6 +149,107 @@ def test_a_driver_that_is_slow_with_each_answer_does_not_hold_up_the_log_for_eac
     assert connected[20:] == [True]
 
 
+def test_sessions_open_without_a_wait_for_the_driver() -> None:
+    member = new_leader(session_count=0)
+    member.work(1)
+    for session_id in range(100, 200):
+        member.driver.delay_next_add("publication", 1_000)
+        member.cm.open_session(session_id, response_channel=IPC, response_stream_id=1_000 + session_id)
+    begin_ns = member.clock.now_ns
+    member.commit()
+    assert len(member.service.of("on_session_open")) == 100
+    assert member.clock.now_ns - begin_ns <= 20_000_000
+    member.work(2_500)
+    assert all(session.is_connected for session in member.service.cluster.client_sessions)
+    assert member.errors == []
+
+
+def claim(session: ClientSession) -> int:
+    with BufferClaim() as claim:
+        result = session.try_claim(4, claim)
+        claim.buffer[:] = b"sent"
+    return result
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda session: session.offer(b"sent"), lambda session: session.send(b"sent"), claim],
+    ids=["offer", "send", "claim"],
+)
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_first_use_of_an_egress_waits_for_the_driver(use: Callable[[ClientSession], int], others: int) -> None:
+    """In place of the open: a service that answers at once finds what upstream's finds. Nobody else's callback runs."""
+    member = new_leader(session_count=0)
+    member.work(1)
+    for session_id in range(1, 1 + others):
+        member.driver.delay_next_add("publication", NEVER)
+        member.open_session(session_id)
+    member.driver.delay_next_add("publication", 100)
+    worked: list[int] = []
+
+    def count(now_ns: int) -> int:
+        worked.append(now_ns)
+        return 0
+
+    def answer(session: ClientSession, _timestamp: int) -> tuple[int, int]:
+        member.service.actions["do_background_work"] = count
+        try:
+            return use(session), len(worked)
+        finally:
+            del member.service.actions["do_background_work"]
+
+    results = member.in_callback(answer, "on_session_open")
+    begin_ns = member.clock.now_ns
+    member.open_session(7)
+    assert results[0][0] > 0
+    assert results[0][1] == 0
+    assert 50_000_000 <= member.clock.now_ns - begin_ns <= 500_000_000
+    assert member.answers(7) == [b"sent"]
+    assert member.errors == []
+
+
+def test_a_look_at_whether_a_session_is_connected_waits_in_a_callback_that_may_send_and_nowhere_else() -> None:
+    member = new_leader(session_count=0)
+    member.work(1)
+    member.driver.delay_next_add("publication", 400)
+    member.open_session(7)
+    session = member.service.cluster.get_client_session(7)
+    assert session is not None
+    begin_ns = member.clock.now_ns
+    elsewhere: list[bool] = []
+
+    def look(*_: object) -> int:
+        elsewhere.append(session.is_connected)
+        return 0
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert elsewhere == [False]
+    member.in_callback(look, "do_background_work")
+    member.work(1)
+    assert elsewhere == [False, False]
+    assert member.clock.now_ns - begin_ns <= 20_000_000
+    results = member.in_callback(lambda *_: session.is_connected)
+    member.deliver(b"x")
+    assert results == [True]
+
+
+def test_many_answers_at_once_wait_together_for_a_driver_that_is_silent() -> None:
+    member = new_leader(session_count=0)
+    member.work(1)
+    results: list[int] = []
+    member.service.actions["on_session_open"] = lambda session, _timestamp: results.append(session.offer(b"x"))
+    begin_ns = member.clock.now_ns
+    for session_id in range(100, 200):
+        member.driver.delay_next_add("publication", NEVER)
+        member.cm.open_session(session_id, connect_egress=False)
+    member.commit()
+    assert results == [NOT_CONNECTED] * 100
+    assert 900_000_000 <= member.clock.now_ns - begin_ns <= 1_100_000_000
+    assert member.errors == []
+
+
 def test_a_driver_that_answers_for_nobody_is_waited_for_once() -> None:
     member = new_leader(session_count=1)
     member.work(1)
@@ -158,22 +262,22 @@ def test_a_driver_that_answers_for_nobody_is_waited_for_once() -> None:
     assert member.clock.now_ns - begin_ns <= 50_000_000
 
 
-@pytest.mark.parametrize("delay", [0, NEVER])
+@pytest.mark.parametrize("delay", [2, NEVER])
 def test_a_member_that_ends_while_it_connects_a_new_session_leaves_no_egress(delay: int) -> None:
-    """The driver has answered (0), or never does."""
+    """The driver is about to answer, or never does."""
     member = new_leader(session_count=0)
     member.work(1)
-
-    def end(_now_ns: int) -> int:
-        raise AgentTermination("the end")
-
-    before = len(member.client.open_resources)
-    member.driver.delay_next_add("publication", 1 if delay == 0 else NEVER)
-    member.in_callback(end, "do_background_work")
-    member.cm.open_session(7)
-    with pytest.raises(AgentTermination):
+    before = len(member.driver.publications())
+    member.driver.delay_next_add("publication", delay)
+    member.in_callback(lambda session, _: session.offer(b"x"), "on_session_open")
+    member.after_idles(0, member.agent.interrupt)
+    member.cm.open_session(7, connect_egress=False)
+    with pytest.raises(AgentTermination, match="interrupted"):
         member.commit()
-    assert len(member.client.open_resources) == before
+    member.agent.on_close()
+    for _ in range(20):
+        member.clock.advance(1_100_000)
+    assert len(member.driver.publications()) <= before
 
 
 def test_an_offer_to_a_session_without_egress_yet_is_not_connected_and_a_send_waits_for_it() -> None:

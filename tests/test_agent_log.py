@@ -641,6 +641,7 @@ def test_the_wait_for_an_egress_is_not_reported_as_a_slow_callback(caplog: pytes
     member = ScriptedMember().lead()
     member.driver.delay_next_add("publication", 200)
     before_ns = member.clock.now_ns
+    member.in_callback(lambda session, _: session.offer(b"x"), "on_session_open")
     member.open_session()
     assert member.clock.now_ns - before_ns > 100_000_000
     assert "a callback was slow" not in caplog.text

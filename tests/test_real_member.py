@@ -40,6 +40,7 @@ def test_a_session_that_can_not_be_answered_opens_all_the_same(member: RealMembe
     member.deliver()
     assert member.service.of("on_session_open") == [(1, 1_000)]
     assert member.service.messages == [b"question"]
+    member.until(lambda: member.errors, "the driver's refusal")
     (error,) = member.errors
     assert isinstance(error, ClusterError)
     assert str(error).startswith("failed to connect session response publication: ")

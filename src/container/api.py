@@ -255,6 +255,10 @@ class ClientSession(Protocol):
         Return a position (> 0), :data:`MOCKED_OFFER` on a member that is not the leader, or a negative result.
         :data:`NOT_CONNECTED` also means that the service does not respond or that the client is unreachable.
 
+        The first offer, send or claim to a new session may come before the leader's driver has added its egress. It
+        waits for that. All sessions together wait for at most 1 second, and half of the time that passes. While the
+        driver owes an answer that was waited for, nothing waits.
+
         Raise the same on every member: ClusterError in a callback that must not send, or on another thread;
         MessageTooLongError (a ValueError) for a message that the client's channel cannot carry on any member. The limit
         is one eighth of the channel's ``term-length``, less 32 bytes, or 16 MiB less 32 bytes without that parameter.

@@ -95,6 +95,7 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _slow_tick(self) except -1
     cdef int _check_client(self) except -1
     cdef int _invoke_client(self) except -1
+    cdef int _idle(self, int work_count, bint works_in_background) except -1
     cdef int _poll_control(self) except -1
     cdef int _check_termination(self) except -1
     cdef int _check_requested_ack(self) except -1
@@ -120,7 +121,9 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef Image _await_image(self, Subscription subscription, int32_t session_id)
     cdef int _close_log(self) except -1
     cdef int _set_role(self, int32_t role) except -1
-    cdef int _connect_egress(self, list sessions) except -1
+    cdef int _begin_egress(self, list sessions) except -1
+    cdef int _await_egress(self, ContainerClientSession session) except -1
+    cdef bint _has_egress(self, ContainerClientSession session) except -1
     cdef int _poll_connects(self) except -1
     cdef int _disconnect(self, ContainerClientSession session) except -1
     cdef int _disconnect_egress(self) except -1

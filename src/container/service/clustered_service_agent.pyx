@@ -668,7 +668,8 @@ cdef class ClusteredServiceAgent(EventHandler):
             for session in self._sessions:
                 session._mark_closing(False)
             if self._is_responding_service and not event.is_startup:
-                self._connect_egress(list(self._sessions))
+                self._begin_egress(list(self._sessions))
+                self._await_egress(None)
         return self._set_role(event.role)
 
     cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1:
@@ -932,14 +933,9 @@ cdef class ClusteredServiceAgent(EventHandler):
         self._opened_count += 1
         session = ContainerClientSession(
             self, cluster_session_id, response_stream_id, response_channel, encoded_principal)
-        if self._role == ROLE_LEADER and self._is_responding_service:
-            try:
-                self._connect_egress([session])
-            except BaseException:               # the member ends, and the session is in no list yet
-                self._disconnect(session)
-                raise
-            self._log_adapter._event_begin_ns = self._clock.coarse_nano_time()      # the wait is not the callback's
         self._sessions.add(session)
+        if self._role == ROLE_LEADER and self._is_responding_service:
+            self._begin_egress([session])
         self._event = EVENT_SESSION_OPEN
         self._event_id = cluster_session_id
         self._handler.on_session_open(session, timestamp)
@@ -1004,25 +1000,41 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     # --- egress
 
-    cdef int _connect_egress(self, list sessions) except -1:
-        # Nothing is waited for while an earlier answer is still missing.
-        cdef bint is_driver_slow = not self._connects.is_empty()
-        cdef int64_t begin_ns = self._clock.nano_time()
-        cdef int64_t end_ns = begin_ns
-        self._connects.add(sessions, begin_ns)
-        self._poll_connects()
-        if is_driver_slow or self._connects.is_empty():
+    cdef int _begin_egress(self, list sessions) except -1:
+        self._connects.add(sessions, self._clock.nano_time())
+        return self._poll_connects()
+
+    cdef int _await_egress(self, ContainerClientSession session) except -1:
+        # Of a session, in a callback that uses it; or with None of all. Background work would be a surprise in a
+        # callback that does not ask to idle.
+        cdef int64_t begin_ns, end_ns
+        if self._connects.is_overdue():
             return 0
-        end_ns += self._connects.wait_limit_ns(begin_ns)
+        begin_ns = self._clock.nano_time()
+        end_ns = begin_ns + self._connects.wait_limit_ns(begin_ns)
         self._idle_strategy.reset()
         try:
-            while not self._connects.is_empty() and self._clock.nano_time() < end_ns:
-                self.idle_once(0)
+            while self._connects.is_awaited(session) and self._clock.nano_time() < end_ns:
                 if self._client.is_invoker():
                     self._invoke_client()
                 self._poll_connects()
+                if self._connects.is_awaited(session):
+                    self._idle(0, session is None)
         finally:
-            self._connects.waited(begin_ns, self._clock.nano_time())
+            end_ns = self._clock.nano_time()
+            self._connects.waited(session, begin_ns, end_ns)
+            self._log_adapter._event_begin_ns += end_ns - begin_ns      # the wait is not the callback's
+        return 0
+
+    cdef bint _has_egress(self, ContainerClientSession session) except -1:
+        """Whether there is any now, of a session that had none a moment ago."""
+        if session._is_connecting:
+            self._await_egress(session)
+        return session._publication is not None
+
+    cdef int await_egress(self, object session) except -1:
+        if self._lifecycle_callback == LIFECYCLE_NONE and this_thread() == self._owner_thread:
+            self._await_egress(session)
         return 0
 
     cdef int _poll_connects(self) except -1:
@@ -1171,6 +1183,9 @@ cdef class ClusteredServiceAgent(EventHandler):
 
         On another thread than the agent's: ClusterError.
         """
+        return self._idle(work_count, True)
+
+    cdef int _idle(self, int work_count, bint works_in_background) except -1:
         cdef int64_t now_ns
         if this_thread() != self._owner_thread and self._owner_thread != 0:
             self._refuse_invocation()
@@ -1181,7 +1196,7 @@ cdef class ClusteredServiceAgent(EventHandler):
             self.check_interrupted()
             now_ns = self._clock.nano_time()
             self._tick(now_ns)
-            if self._is_service_active:
+            if self._is_service_active and works_in_background:
                 self._background_work(now_ns)
         except AgentTermination:
             raise
@@ -1218,7 +1233,9 @@ cdef class ClusteredServiceAgent(EventHandler):
         if self._role != ROLE_LEADER:
             return MOCKED_OFFER
         if publication == <PyObject*> None:
-            return NOT_CONNECTED
+            if not self._has_egress(session):
+                return NOT_CONNECTED
+            publication = <PyObject*> (<ContainerClientSession> session)._publication
         if SESSION_HEADER_LENGTH + length > <size_t> (<Publication> publication).max_message_length:
             return self._report_too_long(session, length, (<Publication> publication).max_message_length)
         self._put_session((<ContainerClientSession> session).id)
@@ -1253,7 +1270,9 @@ cdef class ClusteredServiceAgent(EventHandler):
             self.keep_claim(buffer_claim, (<ContainerClientSession> session).id)
             return MOCKED_OFFER
         if publication is None:
-            return NOT_CONNECTED
+            if not self._has_egress(session):
+                return NOT_CONNECTED
+            publication = (<ContainerClientSession> session)._publication
         if SESSION_HEADER_LENGTH + length > publication.max_payload_length:
             return self._report_too_long(session, length, publication.max_payload_length)
         result = publication.try_claim(SESSION_HEADER_LENGTH + length, &claim)

@@ -242,7 +242,9 @@ cdef class ContainerClientSession:
 
     @property
     def is_connected(self):
-        """True when this member can send to the client now (bool)."""
+        """True when this member can send to the client now (bool). It waits as an offer does, if that may wait."""
+        if self._is_connecting:
+            self._cluster.await_egress(self)
         return self._publication is not None and bool(self._publication.is_connected())
 
     def __repr__(self):

@@ -22,10 +22,15 @@ cdef class EgressConnects:
     cdef ConnectQueue _addresses
     cdef ConnectQueue _names
     cdef WaitBudget _patience
+    cdef ContainerClientSession _overdue    # waited for, and still without an answer; or None
+
+    cdef bint is_overdue(self) noexcept
 
     cdef bint is_empty(self) noexcept
     cdef int add(self, list sessions, int64_t now_ns) except -1
     cdef list poll(self, Client client, int64_t now_ns)     # errors of those that cannot be connected
     cdef int64_t wait_limit_ns(self, int64_t now_ns) noexcept    # for how long the driver may be waited for now
-    cdef void waited(self, int64_t begin_ns, int64_t end_ns) noexcept
+    # For the answer for this session, or with None for all.
+    cdef bint is_awaited(self, ContainerClientSession session) noexcept
+    cdef int waited(self, ContainerClientSession session, int64_t begin_ns, int64_t end_ns) except -1
     cdef int clear(self) except -1

@@ -4,7 +4,8 @@ The driver is asked for many at a time, so that those of thousands of sessions c
 command buffer is full. A name that cannot be resolved keeps it busy for long, which delays all that it is asked
 meanwhile: of channels with a name it is asked for a few, and they hold up no others.
 
-The log waits for the answers, as a service may answer at once. What has not come in time is looked at by each tick.
+The log goes on meanwhile. A service that uses a session's egress before its answer is there waits for it, and a new
+leader waits for those of all its sessions. After a wait that brought no answer nothing waits until that one is there.
 """
 import re
 from collections import deque
@@ -103,15 +104,26 @@ cdef class EgressConnects:
         self._names.poll(client, now_ns, failures)
         return failures
 
+    cdef bint is_overdue(self) noexcept:
+        return self._overdue is not None and self._overdue._is_connecting
+
     cdef int64_t wait_limit_ns(self, int64_t now_ns) noexcept:
         refill(&self._patience, now_ns)
         return self._patience.remaining_ns
 
-    cdef void waited(self, int64_t begin_ns, int64_t end_ns) noexcept:
+    cdef bint is_awaited(self, ContainerClientSession session) noexcept:
+        return not self.is_empty() if session is None else session._is_connecting
+
+    cdef int waited(self, ContainerClientSession session, int64_t begin_ns, int64_t end_ns) except -1:
         self._patience.remaining_ns -= end_ns - begin_ns
         self._patience.counted_ns = end_ns
+        self._overdue = None
+        if self.is_awaited(session):
+            self._overdue = (self._addresses._asked or self._names._asked)[0] if session is None else session
+        return 0
 
     cdef int clear(self) except -1:
+        self._overdue = None
         self._addresses = ConnectQueue(MAX_ADDRESSES)
         self._names = ConnectQueue(MAX_NAMES)
         return 0

@@ -46,6 +46,7 @@ cdef class EventHandler(Cluster):
     cdef int64_t session_try_claim(
         self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6
     cdef int close_session(self, object session) except -1
+    cdef int await_egress(self, object session) except -1   # if it has been asked for, and where a callback may wait
 
     # from all that waits, or works through a batch
     cdef Clock clock(self)

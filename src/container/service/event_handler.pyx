@@ -67,6 +67,9 @@ cdef class EventHandler(Cluster):
     cdef int close_session(self, object session) except -1:
         return 0
 
+    cdef int await_egress(self, object session) except -1:
+        return 0
+
     cdef Clock clock(self):
         return None
 
