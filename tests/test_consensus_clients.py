@@ -586,3 +586,16 @@ def test_a_service_message_that_the_log_does_not_take_is_dropped_and_the_next_on
     world.restart()
     world.until(lambda: len(world.service.events) > len(before))
     assert world.service.events == [*before, ("close", good.session_id, CloseReason.TIMEOUT)]
+
+
+def test_a_turn_reads_something_of_each_client_however_many_there_are() -> None:
+    """Of more clients than the limit has frames: each has one, and none waits for other turns."""
+    world = MemberWorld(ingress_fragment_limit=2, max_concurrent_sessions=40)
+    clients = [connected(world, 30_001 + index) for index in range(40)]
+    for client in clients:
+        message = session_message(client.session_id, b"x", client.leadership_term_id)
+        assert seam.offer(client.ingress, message) > 0
+    world.work(3)
+    answered = {event[1] for event in world.service.events if event[0] == "message"}
+    assert answered == {client.session_id for client in clients}
+    world.close()

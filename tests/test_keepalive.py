@@ -19,6 +19,7 @@ from container.errors import DriverTimeoutError
 from container.testing import transport_probe as probe
 from container.testing.process import wait_until
 from tests.aeron_session import IPC, connect, until
+from tests.cython_module import compile_module
 from tests.limits import LIMIT_S
 
 LIVENESS_NS = 1_000_000_000
@@ -42,6 +43,48 @@ def launch() -> MediaDriver:
 def driver() -> Iterator[MediaDriver]:
     with launch() as driver:
         yield driver
+
+
+# What wants the guard all the time, and somebody else who wants it once.
+FAIRNESS = """
+from libc.stdint cimport int64_t
+from posix.unistd cimport usleep
+
+from container.aeron.conductor_events cimport lock_mutex, pthread_mutex_t, pthread_mutex_unlock
+from container.aeron.keepalive cimport Keepalive, begin_wait, end_wait, start_keepalive, stop_keepalive
+
+cdef extern from "pthread.h" nogil:
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes) noexcept
+
+cdef pthread_mutex_t guard
+cdef Keepalive keepalive
+cdef int64_t own_turns = 0
+
+
+cdef int _turn(void* target) noexcept nogil:
+    (<int64_t*> target)[0] += 1
+    usleep(1000)
+    return 1                                    # there is always more to do
+
+
+def turns_in_between(int64_t turns_before):
+    cdef int64_t begin
+    assert pthread_mutex_init(&guard, NULL) == 0
+    assert start_keepalive(&keepalive, _turn, &own_turns, &guard, 1000, 1000) == 0
+    with nogil:
+        while own_turns < turns_before:
+            usleep(100)
+    begin_wait(&keepalive)
+    begin = own_turns
+    lock_mutex(&guard)
+    end_wait(&keepalive)
+    keepalive.turns += 1
+    begin = own_turns - begin
+    pthread_mutex_unlock(&guard)
+    with nogil:
+        stop_keepalive(&keepalive)
+    return begin
+"""
 
 
 def sleep(seconds: float) -> None:
@@ -251,6 +294,12 @@ def test_a_fork_leaves_the_thread_to_the_parent(driver: MediaDriver) -> None:
 
 
 @on_linux
+def test_the_thread_makes_room_for_who_waits_however_much_there_is_to_do(tmp_path: Path) -> None:
+    """A lock that is given back and taken again at once starved the loop of a node with thousands of streams."""
+    module = compile_module("fairness", FAIRNESS, tmp_path)
+    assert module.turns_in_between(5) <= 1
+
+
 def test_without_a_thread_a_client_does_not_start(driver: MediaDriver) -> None:
     stack_length = 256 * 1024 * 1024
     result = run(

@@ -20,7 +20,10 @@ cdef class IngressStream(FragmentHandler):
     """One subscription of the ingress."""
 
     cdef int poll(self, int fragment_limit) except -1:
-        return self._subscription.controlled_poll(self._assembler, fragment_limit)
+        # What a turn costs without a message grows with the streams, so a poll takes at least one frame of each: with
+        # a limit alone, thousands of clients that report to be alive would be more than the turns of a busy member.
+        return self._subscription.controlled_poll(
+            self._assembler, max(fragment_limit, self._subscription.image_count()))
 
     cdef list take_lost_images(self):
         cdef Image image
@@ -120,13 +123,13 @@ cdef class IngressStream(FragmentHandler):
 
 
 cdef class IngressAdapter:
-    """Feeds a :class:`ConsensusEventHandler` with what clients send, at most ``fragment_limit`` messages at a poll.
+    """Feeds a :class:`ConsensusEventHandler` with what clients send, some messages at a poll.
 
     Args:
         handler: what is given the messages.
         client: what the subscriptions are added to (Client).
         stream_id: of ingress (int).
-        fragment_limit: for each of the subscriptions (int).
+        fragment_limit: for each of the subscriptions, or as many as it has streams, if they are more (int).
         on_error: is given why the driver refuses one (Exception); it must not raise.
     """
 

@@ -142,7 +142,11 @@ class ConsensusModuleSettings:
         "aeron.cluster.ingress.stream.id", "Stream of clients' messages.", aeron_defaults.INGRESS_STREAM_ID, *INT32
     )
     ingress_fragment_limit: int = number_field(
-        "aeron.cluster.ingress.fragment.limit", "How many frames of clients are read in one turn.", 50, 1, INT32_MAX
+        "aeron.cluster.ingress.fragment.limit",
+        "How many frames of clients are read in one turn; as many as clients have streams, if they are more.",
+        50,
+        1,
+        INT32_MAX,
     )
     is_ipc_ingress_allowed: bool = flag_field(
         "aeron.cluster.ingress.ipc.allowed", "Whether clients on the leader's machine may use `aeron:ipc`.", False
