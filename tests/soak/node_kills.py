@@ -82,7 +82,10 @@ class Client(EgressListener):
         self.answers.append(answer)
 
     def work(self) -> None:
-        """Send what the window allows, and take answers."""
+        """Send what the window allows, and take answers; nothing once the node has said that it ends."""
+        if self.session.is_closed:
+            time.sleep(0.001)
+            return
         count = self.session.poll_egress()
         while self.sent - self.answered < self._window:
             self._next = self._next or self._command()
