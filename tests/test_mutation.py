@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -201,3 +203,15 @@ def test_an_explanation_is_of_all_mutants_like_it_or_of_one() -> None:
 def test_the_files_of_the_modules_are_there() -> None:
     for module in MODULES.values():
         assert [path for path in (module.path, *module.tests) if not (ROOT / path).is_file()] == []
+
+
+def test_each_explained_mutant_is_of_a_function_and_a_text_that_are_there() -> None:
+    """Whether it is one of the mutants, a run looks itself, after minutes."""
+    entries = tomllib.loads((ROOT / "tests" / "mutation" / "equivalent.toml").read_text())["mutant"]
+    wrong = []
+    for entry in entries:
+        source = (ROOT / entry["file"]).read_text(encoding="utf-8")
+        name = entry["function"].rpartition(".")[2]
+        if entry["original"] not in source or not re.search(rf"def .*\b{name}\(|cdef .*\b{name}\(", source):
+            wrong.append(f"{entry['file']}: {entry['function']}: {entry['original']}")
+    assert not wrong, "tests/mutation/equivalent.toml explains what is not there:\n" + "\n".join(wrong)
