@@ -139,6 +139,18 @@ def test_without_a_snapshot_the_begin_of_the_log_must_be_there(replicated: int |
         create_recovery_plan(log, 0, replicated, extent(6, start=640))
 
 
+def test_the_log_must_not_begin_behind_the_snapshot() -> None:
+    """What lies between is gone: a replay from the snapshot on is refused."""
+    log = new_log()
+    log.append_term(6, 0, 0, 5)
+    log.append_snapshot(8, 0, 0, 704, 5, CM)
+    plan = create_recovery_plan(log, 0, None, extent(6, start=704))
+    assert plan.log is not None
+    assert plan.log.start_position == 704
+    with pytest.raises(ClusterError, match="the log begins at 736, behind the latest snapshot that counts, at 704"):
+        create_recovery_plan(log, 0, None, extent(6, start=736))
+
+
 def test_of_an_open_term_the_snapshot_s_position_is_committed() -> None:
     log = new_log()
     log.append_term(6, 0, 0, 5)

@@ -101,8 +101,8 @@ def create_recovery_plan(
             knows no such recording, or none was asked for.
 
     Raises:
-        ClusterError: the archive does not know the recording, or the extent is of another one; or the log's begin is
-            gone, and there is no snapshot.
+        ClusterError: the archive does not know the recording, or the extent is of another one; or the log
+            begins behind the latest snapshot, or behind 0 without one.
         RecordingError: a service has no snapshot beside the consensus module's.
     """
     snapshots = _latest_snapshots(recording_log, service_count)
@@ -146,6 +146,13 @@ def _log_of(term: RecordingLogEntry | None, snapshots: tuple[Snapshot, ...], ext
             f"the log begins at {extent.start_position}, and there is no snapshot to begin with: the services would "
             "begin empty in the middle of it; take the archive's and the cluster's directories from a backup, or, "
             "beside other members, let this one begin with empty directories"
+        )
+    if snapshots and extent.start_position > snapshots[0].log_position:
+        raise ClusterError(
+            f"the log begins at {extent.start_position}, behind the latest snapshot that counts, at "
+            f"{snapshots[0].log_position}: what lies between is gone; if a later snapshot was invalidated, put "
+            "recording.log.bak back, the recording log from before that; else take the archive's and the cluster's "
+            "directories from a backup, or, beside other members, let this one begin with empty directories"
         )
     return Log(
         extent.recording_id,
