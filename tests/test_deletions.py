@@ -149,6 +149,20 @@ def test_nothing_goes_that_a_start_needs(node: Node) -> None:
     assert node.positions() == [position]
 
 
+def test_nothing_goes_that_a_start_needs_by_the_archive_s_directory_or_of_a_snapshot(node: Node) -> None:
+    [position] = node.fill(1)
+    archive_dir = node.directory / "archive"
+    assert f"at {position}: give a position up to that" in node.words.refusal(
+        "archive purge", archive_dir, "--recording", "0", "--before", str(position + SEGMENT), "--yes"
+    )
+    snapshots = [each.recording_id for each in read_catalog(archive_dir) if each.stream_id in (106, 107)]
+    assert len(snapshots) == 2
+    for recording_id in snapshots:
+        assert f"recording {recording_id} is of the snapshot at {position}" in node.words.refusal(
+            "archive purge", node.directory, "--recording", str(recording_id), "--before", "1", "--yes"
+        )
+
+
 def test_a_node_keeps_as_many_snapshots_as_it_is_told(node: Node) -> None:
     assert node.words.facts("status", node.directory)["snapshots_retained"] == 0
     node.fill(2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,11 +85,11 @@ def _invalidate(path: Path, cluster_dir: Path, limit_s: float) -> None:
 def purge(path: Path, position: int, recording_id: int | None, limit_s: float, confirm: Confirm) -> Answer:
     """Delete the whole segments of a recording in front of a position: of the log unless another one is named.
 
-    Of the log nothing goes that a start from the latest snapshot needs.
+    Of the log nothing goes that a start from the latest snapshot needs, and nothing of a snapshot that counts.
 
     Raises:
         NoFactsError: the files do not say what is there.
-        RefusedError: a start would need what is to go, the answer to the question was no, or the archive is starting.
+        RefusedError: a start may need what is to go, the answer to the question was no, or the archive is starting.
         ArchiveError: the archive refuses, as while somebody replays what is to go: nothing has changed.
     """
     from container.consensus.retention import removable_before
@@ -102,6 +102,8 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
         log_recording_id = terms[-1].recording_id if terms else NULL_VALUE
         if recording_id in (None, log_recording_id):
             _check_start(cluster_dir, entries, position)
+        else:
+            _check_snapshots(entries, recording_id)
     wanted = log_recording_id if recording_id is None else recording_id
     descriptor = next((each for each in _catalog(archive_dir) if each.recording_id == wanted), None)
     if descriptor is None:
@@ -122,14 +124,35 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
 
 
 def _directories(path: Path, *, is_cluster_needed: bool) -> tuple[Path | None, Path]:
-    """The cluster's and the archive's directory; an archive may be alone."""
+    """The cluster's and the archive's directory; an archive may be alone.
+
+    By the archive's own directory the cluster beside it is found as well: what its start needs stays.
+    """
     try:
         cluster_dir = find_cluster_dir(path)
     except NoFactsError:
         if is_cluster_needed:
             raise
-        return None, find_archive_dir(path)
+        archive_dir = find_archive_dir(path)
+        return _cluster_dir_beside(archive_dir), archive_dir
     return cluster_dir, archive_dir_beside(cluster_dir)
+
+
+def _cluster_dir_beside(archive_dir: Path) -> Path | None:
+    with suppress(NoFactsError):
+        cluster_dir = find_cluster_dir(archive_dir.resolve().parent)
+        if archive_dir_beside(cluster_dir).samefile(archive_dir):
+            return cluster_dir
+    return None
+
+
+def _check_snapshots(entries: list[RecordingLogEntry], recording_id: int) -> None:
+    for entry in entries:
+        if entry.is_valid_snapshot and entry.recording_id == recording_id:
+            raise RefusedError(
+                f"recording {recording_id} is of the snapshot at {entry.log_position}, which counts: "
+                "archive delete-snapshots deletes old ones whole"
+            )
 
 
 def _check_start(cluster_dir: Path, entries: list[RecordingLogEntry], position: int) -> None:
