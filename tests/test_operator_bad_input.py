@@ -319,7 +319,11 @@ def test_files_that_may_not_be_read_are_named(whole: Path) -> None:
         base_dir.chmod(0o755)
         for path in base_dir.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o600)
-        lines = [f"{word} {place(word, base_dir)}\n" for word in DIRECTORY_WORDS if word not in ("health", "errors")]
+        lines = [
+            f"{word} {place(word, base_dir)} {' '.join(arguments(word))}\n"
+            for word in DIRECTORY_WORDS
+            if word not in ("health", "errors")
+        ]
         command = [sys.executable, "-c", AS_NOBODY]
         done = subprocess.run(command, input="".join(lines), capture_output=True, text=True, check=True)
         codes = done.stdout.rpartition("BEGIN\n")[2].split()
@@ -344,6 +348,9 @@ def test_files_that_may_not_be_read_are_named(whole: Path) -> None:
         ("log --message poem", "invalid choice"),
         ("archive dump --recording first", "must be a whole number from 0 on"),
         ("archive dump --limit 99999999999999999999", "must be a whole number from 0 on"),
+        ("archive delete-snapshots --keep x", "'x': must be a whole number from 1 on"),
+        ("archive delete-snapshots --keep -1", "'-1': must be a whole number from 1 on"),
+        ("archive delete-snapshots --keep 0", "'0': must be a whole number from 1 on"),
         ("backup-query-delay --set soon", "must be a duration"),
         ("counters --type x", "must be a whole number"),
         ("status --watch -1", "must be a number of seconds"),

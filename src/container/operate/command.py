@@ -222,8 +222,8 @@ def _count(text: str) -> int:
 
 
 def _positive(text: str) -> int:
-    value = _count(text)
-    if value == 0:
+    value = whole_number(text.strip())
+    if value is None or not 1 <= value < 2**63:
         raise argparse.ArgumentTypeError(f"{shown(text)}: must be a whole number from 1 on")
     return value
 
