@@ -19,6 +19,7 @@ from container.testing.process import wait_until
 from tests.limits import LIMIT_S
 from tests.operator_world import Words
 from tests.services import Adding
+from tests.soak import disk
 
 SEGMENT = 64 * 1024
 MESSAGES = 300
@@ -50,7 +51,7 @@ class Node:
             directory=self.directory,
             host=self.ports.host,
             port=self.port,
-            archive={"segment_file_length": SEGMENT},
+            archive={"segment_file_length": SEGMENT, "low_storage_space_threshold": 0},
             consensus_module={"log_channel": "aeron:udp?term-length=64k", **self.settings},
         )
         return self.node
@@ -122,7 +123,7 @@ def test_old_snapshots_and_the_log_in_front_of_a_position_are_deleted(node: Node
     begin = positions[1] // SEGMENT * SEGMENT
     facts = node.words.facts("archive purge", node.directory, "--before", str(positions[1]), "--yes")
     assert (facts["start_position"], facts["deleted_segments"]) == (begin, begin // SEGMENT)
-    assert facts["freed_bytes"] == begin
+    assert facts["freed_bytes"] > begin * 3 // 4  # of whole blocks; segments may have holes
     assert node.log_start() == begin
     assert node.segments()[0] == begin
     assert not node.words.facts("archive purge", node.directory, "--before", str(positions[1]), "--yes")["has_changed"]
@@ -135,9 +136,7 @@ def test_old_snapshots_and_the_log_in_front_of_a_position_are_deleted(node: Node
 
 def test_nothing_goes_that_a_start_needs(node: Node) -> None:
     assert "take a snapshot first" in node.words.refusal("archive purge", node.directory, "--before", "65536", "--yes")
-    assert "has no valid snapshot" in node.words.refusal(
-        "archive delete-snapshots", node.directory, "--keep", "1", "--yes"
-    )
+    assert not node.words.facts("archive delete-snapshots", node.directory, "--keep", "1", "--yes")["has_changed"]
     [position] = node.fill(1)
     assert f"at {position}: give a position up to that" in node.words.refusal(
         "archive purge", node.directory, "--before", str(position + 1), "--yes"
@@ -178,3 +177,24 @@ def test_a_node_keeps_as_many_snapshots_as_it_is_told(node: Node) -> None:
     assert node.positions() == positions[-2:]
     status = node.words.facts("status", node.directory)
     assert (status["snapshots_retained"], status["log_start_position"]) == (2, begin)
+
+
+@pytest.mark.skipif(disk.unavailable_reason() is not None, reason=f"needs a small disk: {disk.unavailable_reason()}")
+def test_a_disk_without_a_byte_is_named_and_a_little_room_is_enough(tmp_path: Path) -> None:
+    small = disk.SmallDisk(tmp_path / "disk", 24)
+    node = Node(tmp_path / "disk" / "node")
+    try:
+        node.start()
+        node.fill(2)
+        node.stop()
+        small.fill(leaving=0)
+        refusal = node.words.refusal("archive delete-snapshots", node.directory, "--keep", "1", "--yes")
+        assert "has no byte left, and the archive needs some KiB to start: move another file" in refusal
+        small.free()
+        small.fill(leaving=64 * 1024)
+        facts = node.words.facts("archive delete-snapshots", node.directory, "--keep", "1", "--yes")
+        assert facts["has_changed"]
+    finally:
+        node.stop()
+        node.ports.close()
+        small.close()

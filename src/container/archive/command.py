@@ -19,7 +19,9 @@ def archive_parser(make: Callable[..., argparse.ArgumentParser], program: str) -
         prog=program,
         description="Run an archive beside a media driver, until Ctrl-C or SIGTERM. It serves the clients of Aeron "
         "Archive, a consensus module among them, and works on the directory of Java's archive.",
-        epilog="Options override the environment variable in brackets, which overrides the file of --config.",
+        epilog="`archive list`, `describe`, `verify`, `dump`, `purge` and `delete-snapshots` look into an archive or "
+        "make it smaller: docs/operator-tools.md. Options override the environment variable in brackets, which "
+        "overrides the file of --config.",
     )
     parser.add_argument(
         "--dir", dest="archive_dir", type=path, metavar="DIR", help="the same as --archive-dir [AERON_ARCHIVE_DIR]"

@@ -238,6 +238,11 @@ def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], table: Map
     found = {}
     for name, value in settings.get(part, {}).items():
         if name not in names:
+            if name == "snapshots_retained":
+                raise ConfigurationError(
+                    f"{part}: snapshots_retained={shown(value)}: Java's node keeps all snapshots; leave it out, and "
+                    "delete old ones by `aeron-cluster archive delete-snapshots`"
+                )
             raise ConfigurationError(
                 f"{part}: Java's node has no setting {shown(name)}: {suggestion(name, names, _HELP)}"
             )

@@ -263,7 +263,7 @@ def _add_timeout(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before a file is changed")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before files are changed or deleted")
 
 
 def _add_validate(parser: argparse.ArgumentParser) -> None:

@@ -6,9 +6,10 @@ driver of its own: it takes the archive's mark file, so that no other can start 
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +23,16 @@ from container.operate.facts import Deletion
 from container.operate.marks import now_ms
 from container.operate.places import archive_dir_beside, find_archive_dir, find_cluster_dir
 from container.operate.recording_logs import Confirm, facts_of, latest_snapshot, mark_of, read_log, validate
-from container.recordings.live import read_archive_mark
-from container.recordings.member import file_names, segment_positions
+from container.recordings.live import read_archive_mark, recorded_positions
+from container.recordings.member import file_names, recorded_position, segment_positions
 
 if TYPE_CHECKING:
+    from container.archive.native_archive import Archive
     from container.files.cnc_file import MarkFileStatus
     from container.operate.cluster_control import ArchiveControl
 
 _PAUSE_S = 0.001
+_BLOCK_LENGTH = 512  # of st_blocks, whatever the file system's own is
 _COUNTERS_BUFFER_LENGTH = 1024 * 1024
 
 
@@ -38,7 +41,7 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
 
     Raises:
         NoFactsError: the files do not say what is there.
-        RefusedError: there are no snapshots, the answer to the question was no, or the archive is starting.
+        RefusedError: the answer to the question was no, or the archive cannot be run.
         ArchiveError: the archive refuses or fails: what came before is done.
     """
     from container.consensus.retention import outdated
@@ -47,9 +50,7 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
     archive_dir = archive_dir_beside(cluster_dir)
     entries = in_order(read_log(cluster_dir))
     latest = latest_snapshot(entries)
-    if not latest:
-        raise RefusedError(f"the recording log of {cluster_dir} has no valid snapshot")
-    found = outdated(entries, kept_count, len(latest) - 1)
+    found = outdated(entries, kept_count, max(0, len(latest) - 1))
     there = {each.recording_id for each in _catalog(archive_dir)}
     recording_ids = [each for each in found.recording_ids if each in there]
     invalidated = [entry for entry in found.entries if entry.is_valid]
@@ -89,7 +90,7 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
 
     Raises:
         NoFactsError: the files do not say what is there.
-        RefusedError: a start may need what is to go, the answer to the question was no, or the archive is starting.
+        RefusedError: a start may need what is to go, the answer to the question was no, or the archive cannot be run.
         ArchiveError: the archive refuses, as while somebody replays what is to go: nothing has changed.
     """
     from container.consensus.retention import removable_before
@@ -111,6 +112,7 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
     begin = removable_before(descriptor, position)
     if begin <= descriptor.start_position:
         return Answer(_deletion(archive_dir, [], [], descriptor, descriptor.start_position))
+    _check_end(archive_dir, descriptor, begin)
     confirm(
         f"delete recording {wanted} from {descriptor.start_position} to {begin}; whoever is not so far, as another "
         "member or a backup, cannot go on from it"
@@ -168,6 +170,16 @@ def _check_start(cluster_dir: Path, entries: list[RecordingLogEntry], position: 
         )
 
 
+def _check_end(archive_dir: Path, descriptor: RecordingDescriptor, begin: int) -> None:
+    try:
+        segments = segment_positions(archive_dir, descriptor, file_names(archive_dir))
+        end = recorded_position(archive_dir, descriptor, recorded_positions(archive_dir), segments)
+    except RecordingError as error:
+        raise NoFactsError(str(error)) from error
+    if begin > end:
+        raise RefusedError(f"recording {descriptor.recording_id} ends at {end}: give a position up to that")
+
+
 def _catalog(archive_dir: Path) -> list[RecordingDescriptor]:
     try:
         return list(read_catalog(archive_dir))
@@ -201,7 +213,8 @@ def _deletion(
 
 
 def _length_of_files(archive_dir: Path) -> int:
-    return sum(path.stat().st_size for path in archive_dir.glob("*.rec*"))
+    """Bytes that recordings take of the disk: their files may have holes."""
+    return sum(path.stat().st_blocks for path in archive_dir.glob("*.rec*")) * _BLOCK_LENGTH
 
 
 def _await(is_done: Iterator[bool], what: str, limit_s: float) -> None:
@@ -255,21 +268,33 @@ def _archive(archive_dir: Path, limit_s: float) -> Iterator[ArchiveControl]:
 def _running_for_this(archive_dir: Path, mark: MarkFileStatus | None) -> Iterator[str]:
     """Run the archive of a directory; yield the directory of its media driver."""
     from container.aeron.media_driver import MediaDriver
+
+    with ExitStack() as stack:
+        driver = stack.enter_context(MediaDriver.launch_embedded(counters_buffer_length=_COUNTERS_BUFFER_LENGTH))
+        stack.enter_context(_launched(archive_dir, driver.aeron_dir, mark))
+        yield driver.aeron_dir
+
+
+def _launched(archive_dir: Path, aeron_dir: str, mark: MarkFileStatus | None) -> Archive:
     from container.archive.native_archive import Archive
 
-    with (
-        MediaDriver.launch_embedded(counters_buffer_length=_COUNTERS_BUFFER_LENGTH) as driver,
-        Archive.launch(
+    try:
+        return Archive.launch(
             archive_dir=str(archive_dir),
-            aeron_dir=driver.aeron_dir,
+            aeron_dir=aeron_dir,
             archive_id=NULL_VALUE if mark is None else mark.owner_id,
             is_control_channel_enabled=False,
             replication_channel="aeron:udp?endpoint=localhost:0",
             file_sync_level=1,
             catalog_file_sync_level=1,
-        ),
-    ):
-        yield driver.aeron_dir
+        )
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RefusedError(
+            f"the disk of {archive_dir} has no byte left, and the archive needs some KiB to start: move another file "
+            "away from that disk, or make it larger, and try again"
+        ) from error
 
 
 def _connected(aeron_dir: str, channel: str, stream_id: int, limit_s: float) -> AbstractContextManager[ArchiveControl]:

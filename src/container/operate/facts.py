@@ -762,7 +762,7 @@ class Deletion(Facts):
     deleted_segments: int
     """Its segment files that are gone."""
     freed_bytes: int
-    """How much shorter the archive's recordings are, by the lengths of their files."""
+    """How much less of the disk the archive's recordings take."""
 
 
 class Frame(Facts):
