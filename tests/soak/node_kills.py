@@ -84,7 +84,6 @@ class Client(EgressListener):
     def work(self) -> None:
         """Send what the window allows, and take answers; nothing once the node has said that it ends."""
         if self.session.is_closed:
-            time.sleep(0.001)
             return
         count = self.session.poll_egress()
         while self.sent - self.answered < self._window:
