@@ -14,6 +14,7 @@ from container.client.egress_listener import EgressListener
 from container.files.catalog import read_catalog
 from container.files.recording_log import read_recording_log
 from container.node.cluster_node import ClusterNode
+from container.operate import deletions
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from tests.limits import LIMIT_S
@@ -198,3 +199,40 @@ def test_a_disk_without_a_byte_is_named_and_a_little_room_is_enough(tmp_path: Pa
         node.stop()
         node.ports.close()
         small.close()
+
+
+def lose(node: Node, service_id: int) -> None:
+    """The archive of a stopped node loses a part of the newest snapshot."""
+    entries = read_recording_log(node.directory / "cluster")
+    newest = [each for each in entries if each.is_valid_snapshot and each.service_id == service_id][-1]
+    with deletions._archive(node.directory / "archive", LIMIT_S) as control:
+        assert control.delete_recording(newest.recording_id)
+
+
+@pytest.mark.parametrize("service_id", [-1, 0])
+@pytest.mark.parametrize("is_validated", [False, True])
+def test_a_snapshot_that_lacks_a_part_is_none_that_is_kept(node: Node, service_id: int, is_validated: bool) -> None:
+    """Only the one before it can be started from."""
+    positions = node.fill(2)
+    node.stop()
+    lose(node, service_id)
+    if is_validated:
+        assert node.words.facts("recording-log validate", node.directory, "--yes")["has_changed"]
+    assert not node.words.facts("archive delete-snapshots", node.directory, "--keep", "1", "--yes")["has_changed"]
+    assert f"at {positions[0]}: give a position up to that" in node.words.refusal(
+        "archive purge", node.directory, "--before", str(positions[1]), "--yes"
+    )
+    assert positions[0] in node.positions()
+    assert node.log_start() == 0
+
+
+def test_a_node_that_cannot_invalidate_entries_keeps_its_snapshots(node: Node) -> None:
+    positions = node.fill(3)
+    node.words.facts("suspend", node.directory)
+    assert "is SUSPENDED, and must be ACTIVE" in node.words.refusal(
+        "archive delete-snapshots", node.directory, "--keep", "1", "--yes"
+    )
+    assert node.snapshot_recordings() == 6
+    assert node.positions() == positions
+    node.words.facts("resume", node.directory)
+    assert len(node.words.facts("archive delete-snapshots", node.directory, "--keep", "1", "--yes")["invalidated"]) == 4

@@ -332,17 +332,27 @@ def _new_errors(cluster_dir: Path, before: dict[tuple[str, str, int], int]) -> l
     return found
 
 
+def validatable(path: Path) -> tuple[Path, MarkFile, ClusterCounters]:
+    """Return directory, mark file and counters of a node that can invalidate entries of its recording log now.
+
+    Raises:
+        RefusedError: it does not run, or its consensus module is not ACTIVE.
+    """
+    cluster_dir, mark = _running(path)
+    counters = _counters_of(mark)
+    state = counters.name(CounterType.CONSENSUS_MODULE_STATE)
+    if state != "ACTIVE":
+        raise RefusedError(f"the state of the consensus module is {state}, and must be ACTIVE")
+    return cluster_dir, mark, counters
+
+
 def validate_running(path: Path, limit_s: float, confirm: Confirm) -> Answer:
     """Let a running node invalidate the snapshots that its archive does not have, and wait until it has.
 
     The node's toggle says only that it has begun, so what it has to invalidate is looked up here as well.
     """
-    cluster_dir, mark = _running(path)
-    counters = _counters_of(mark)
+    cluster_dir, mark, counters = validatable(path)
     entries = read_log(cluster_dir)
-    state = counters.name(CounterType.CONSENSUS_MODULE_STATE)
-    if state != "ACTIVE":
-        raise RefusedError(f"the state of the consensus module is {state}, and must be ACTIVE")
     lost = lost_snapshots(path, entries)
     if not lost:
         return unchanged(cluster_dir, len(entries))

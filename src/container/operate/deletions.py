@@ -10,19 +10,20 @@ import errno
 import time
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from container.common import aeron_defaults
 from container.errors import ArchiveError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
-from container.files.recording_log import NULL_VALUE, RecordingLogEntry, in_order
+from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLogEntry, in_order
 from container.operate.answers import Answer, NoFactsError, RefusedError
 from container.operate.counters import open_cnc
-from container.operate.facts import Deletion
+from container.operate.facts import Deletion, LogEntry, RecordingLogChange
 from container.operate.marks import now_ms
 from container.operate.places import archive_dir_beside, find_archive_dir, find_cluster_dir
-from container.operate.recording_logs import Confirm, facts_of, latest_snapshot, mark_of, read_log, validate
+from container.operate.recording_logs import Confirm, check_stopped, mark_of, read_log, validate
 from container.recordings.live import read_archive_mark, recorded_positions
 from container.recordings.member import file_names, recorded_position, segment_positions
 
@@ -39,9 +40,12 @@ _COUNTERS_BUFFER_LENGTH = 1024 * 1024
 def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confirm) -> Answer:
     """Delete the recordings of all snapshots of a member but the newest, and invalidate their entries.
 
+    A snapshot of which the archive lacks a part is none that is kept: a start cannot begin with it.
+
     Raises:
         NoFactsError: the files do not say what is there.
-        RefusedError: the answer to the question was no, or the archive cannot be run.
+        RefusedError: the answer to the question was no, the archive cannot be run, or the consensus module runs and
+            cannot invalidate entries now.
         ArchiveError: the archive refuses or fails: what came before is done.
     """
     from container.consensus.retention import outdated
@@ -49,13 +53,13 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
     cluster_dir = find_cluster_dir(path)
     archive_dir = archive_dir_beside(cluster_dir)
     entries = in_order(read_log(cluster_dir))
-    latest = latest_snapshot(entries)
-    found = outdated(entries, kept_count, max(0, len(latest) - 1))
     there = {each.recording_id for each in _catalog(archive_dir)}
+    found = outdated(_of_archive(entries, there), kept_count, _service_count(entries))
     recording_ids = [each for each in found.recording_ids if each in there]
-    invalidated = [entry for entry in found.entries if entry.is_valid]
-    if not recording_ids and not invalidated:
+    indexes = {entry.entry_index for entry in found.entries}
+    if not recording_ids and not any(entry.is_valid and entry.entry_index in indexes for entry in entries):
         return Answer(_deletion(archive_dir, [], []))
+    is_running = _runs(path, cluster_dir)
     confirm(
         f"delete {len(recording_ids)} recordings of snapshots in front of log position {found.log_position}, and keep "
         f"the newest {kept_count}"
@@ -64,23 +68,62 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
     with _archive(archive_dir, limit_s) as control:
         deleted = [each for each in recording_ids if control.delete_recording(each)]
         _await_files_gone(archive_dir, deleted, limit_s)
-    _invalidate(path, cluster_dir, limit_s)
+    invalidated = _invalidate(path, limit_s, is_running=is_running)
     return Answer(_deletion(archive_dir, deleted, invalidated, freed_bytes=before - _length_of_files(archive_dir)))
 
 
-def _invalidate(path: Path, cluster_dir: Path, limit_s: float) -> None:
-    """Have the entries of snapshots whose recordings are gone count no more."""
+def _of_archive(entries: list[RecordingLogEntry], there: set[int]) -> list[RecordingLogEntry]:
+    """The entries, of which those of snapshots count whose recordings are there."""
+    return [
+        replace(entry, is_valid=False) if entry.is_valid_snapshot and entry.recording_id not in there else entry
+        for entry in entries
+    ]
+
+
+def _service_count(entries: list[RecordingLogEntry]) -> int:
+    """How many services have a part in the newest snapshot, whether it counts or not."""
+    found = [entry for entry in entries if entry.is_snapshot]
+    places = [(entry.leadership_term_id, entry.log_position) for entry in found]
+    return 1 + max(
+        (entry.service_id for entry, place in zip(found, places, strict=True) if place == places[-1]), default=-1
+    )
+
+
+def _newest_position(entries: list[RecordingLogEntry], there: set[int]) -> int:
+    """The log position of the newest snapshot that a start can begin with; -1 without one."""
+    from container.consensus.retention import outdated
+
+    if not any(entry.is_snapshot for entry in entries):
+        return NULL_POSITION
+    return outdated(_of_archive(entries, there), 1, _service_count(entries)).log_position
+
+
+def _runs(path: Path, cluster_dir: Path) -> bool:
+    """Whether the member runs. Raises RefusedError when neither it nor this can invalidate entries now."""
+    mark = mark_of(cluster_dir)
+    if mark is None or mark.state != "running":
+        check_stopped(cluster_dir)
+        return False
+    from container.operate.control import validatable
+
+    validatable(path)
+    return True
+
+
+def _invalidate(path: Path, limit_s: float, *, is_running: bool) -> list[LogEntry]:
+    """Have the entries of snapshots whose recordings are gone count no more; return them as they were."""
 
     def agree(_what: str) -> None:
         """It was asked for already."""
 
-    mark = mark_of(cluster_dir)
-    if mark is not None and mark.state == "running":
+    if is_running:
         from container.operate.control import validate_running
 
-        validate_running(path, limit_s, agree)
+        changed = validate_running(path, limit_s, agree).facts
     else:
-        validate(path, agree)
+        changed = validate(path, agree).facts
+    assert isinstance(changed, RecordingLogChange)
+    return changed.invalidated
 
 
 def purge(path: Path, position: int, recording_id: int | None, limit_s: float, confirm: Confirm) -> Answer:
@@ -96,17 +139,18 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
     from container.consensus.retention import removable_before
 
     cluster_dir, archive_dir = _directories(path, is_cluster_needed=recording_id is None)
+    descriptors = {each.recording_id: each for each in _catalog(archive_dir)}
     log_recording_id = NULL_VALUE
     if cluster_dir is not None:
         entries = in_order(read_log(cluster_dir))
         terms = [entry for entry in entries if entry.is_valid_term]
         log_recording_id = terms[-1].recording_id if terms else NULL_VALUE
         if recording_id in (None, log_recording_id):
-            _check_start(cluster_dir, entries, position)
+            _check_start(cluster_dir, _newest_position(entries, set(descriptors)), position)
         else:
             _check_snapshots(entries, recording_id)
     wanted = log_recording_id if recording_id is None else recording_id
-    descriptor = next((each for each in _catalog(archive_dir) if each.recording_id == wanted), None)
+    descriptor = descriptors.get(wanted)
     if descriptor is None:
         raise NoFactsError(f"the archive of {archive_dir} has no recording {wanted}")
     begin = removable_before(descriptor, position)
@@ -157,16 +201,15 @@ def _check_snapshots(entries: list[RecordingLogEntry], recording_id: int) -> Non
             )
 
 
-def _check_start(cluster_dir: Path, entries: list[RecordingLogEntry], position: int) -> None:
-    latest = latest_snapshot(entries)
-    if not latest:
+def _check_start(cluster_dir: Path, newest: int, position: int) -> None:
+    if newest == NULL_POSITION:
         raise RefusedError(
             f"a start of the node of {cluster_dir} replays the log from its begin: take a snapshot first"
         )
-    if position > latest[0].log_position:
+    if position > newest:
         raise RefusedError(
             f"a start of the node of {cluster_dir} replays the log from its latest snapshot on, at "
-            f"{latest[0].log_position}: give a position up to that, or take a snapshot first"
+            f"{newest}: give a position up to that, or take a snapshot first"
         )
 
 
@@ -190,7 +233,7 @@ def _catalog(archive_dir: Path) -> list[RecordingDescriptor]:
 def _deletion(
     archive_dir: Path,
     deleted: list[int],
-    invalidated: list[RecordingLogEntry],
+    invalidated: list[LogEntry],
     descriptor: RecordingDescriptor | None = None,
     start_position: int | None = None,
     *,
@@ -201,7 +244,7 @@ def _deletion(
         archive_dir=str(archive_dir),
         has_changed=bool(deleted or invalidated or deleted_segments),
         deleted_recordings=deleted,
-        invalidated=[facts_of(entry) for entry in invalidated],
+        invalidated=invalidated,
         recording_id=None if descriptor is None else descriptor.recording_id,
         start_position=start_position,
         deleted_segments=deleted_segments,

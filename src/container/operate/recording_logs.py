@@ -189,7 +189,7 @@ def sort(path: Path, confirm: Confirm) -> Answer:
     ordered = in_order(entries)
     if ordered == entries:
         return unchanged(cluster_dir, len(entries))
-    _check_stopped(cluster_dir)
+    check_stopped(cluster_dir)
     confirm(f"sort the {len(entries)} entries of {cluster_dir / RECORDING_LOG_NAME}")
     return _changed(cluster_dir, entries, [], lambda path: _write_entries(path, ordered))
 
@@ -204,7 +204,7 @@ def seed(path: Path, confirm: Confirm) -> Answer:
     snapshot = latest_snapshot(entries)
     if not snapshot:
         raise RefusedError(f"{cluster_dir / RECORDING_LOG_NAME} has no valid snapshot to begin with")
-    _check_stopped(cluster_dir)
+    check_stopped(cluster_dir)
     confirm(
         f"keep the snapshot at log position {snapshot[0].log_position} alone, as position 0, and drop the other "
         f"{len(entries) - len(snapshot)} entries of {cluster_dir / RECORDING_LOG_NAME}"
@@ -220,7 +220,7 @@ def invalidate_latest_snapshot(path: Path, confirm: Confirm) -> Answer:
     """
     cluster_dir = find_cluster_dir(path)
     entries = read_log(cluster_dir)
-    _check_stopped(cluster_dir)
+    check_stopped(cluster_dir)
     with _CopyOf(_real_path(cluster_dir)) as copy:
         _invalidate_latest(copy)
         after = {entry.entry_index: entry for entry in read_log(copy.parent)}
@@ -249,7 +249,7 @@ def validate(path: Path, confirm: Confirm) -> Answer:
     """Invalidate the snapshots of a stopped member whose recordings its archive does not have."""
     cluster_dir = find_cluster_dir(path)
     entries = read_log(cluster_dir)
-    _check_stopped(cluster_dir)
+    check_stopped(cluster_dir)
     lost = lost_snapshots(path, entries)
     if not lost:
         return unchanged(cluster_dir, len(entries))
@@ -289,7 +289,8 @@ def mark_of(cluster_dir: Path) -> MarkFile | None:
         ) from error
 
 
-def _check_stopped(cluster_dir: Path) -> None:
+def check_stopped(cluster_dir: Path) -> None:
+    """Raise RefusedError where a member may run: it does not read its recording log again."""
     mark = mark_of(cluster_dir)
     if mark is None:
         return
@@ -338,7 +339,7 @@ def _changed(
             )
         try:
             change(copy)
-            _check_stopped(cluster_dir)
+            check_stopped(cluster_dir)
             backup = back_up(path)
             _force(copy)
             copy.replace(path)
