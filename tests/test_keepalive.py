@@ -59,11 +59,14 @@ cdef extern from "pthread.h" nogil:
 cdef pthread_mutex_t guard
 cdef Keepalive keepalive
 cdef int64_t own_turns = 0
+cdef int64_t waiting = 0                        # at the end of a turn, at most
 
 
 cdef int _turn(void* target) noexcept nogil:
+    global waiting
     (<int64_t*> target)[0] += 1
     usleep(1000)
+    waiting = max(waiting, keepalive.waiting)
     return 1                                    # there is always more to do
 
 
@@ -84,6 +87,18 @@ def turns_in_between(int64_t turns_before):
     with nogil:
         stop_keepalive(&keepalive)
     return begin
+
+
+def most_that_wait_at_the_end(int64_t turns_before):
+    global own_turns, waiting
+    own_turns = waiting = 0
+    assert pthread_mutex_init(&guard, NULL) == 0
+    assert start_keepalive(&keepalive, _turn, &own_turns, &guard, 1000, 1000) == 0
+    with nogil:
+        while own_turns < turns_before:
+            usleep(100)
+        stop_keepalive(&keepalive)
+    return waiting
 """
 
 
@@ -298,6 +313,8 @@ def test_the_thread_makes_room_for_who_waits_however_much_there_is_to_do(tmp_pat
     """A lock that is given back and taken again at once starved the loop of a node with thousands of streams."""
     module = compile_module("fairness", FAIRNESS, tmp_path)
     assert module.turns_in_between(5) <= 1
+    # Who ends it waits as well; a try may come between two turns, and then waits for none.
+    assert max(module.most_that_wait_at_the_end(5) for _ in range(5)) == 1
 
 
 def test_without_a_thread_a_client_does_not_start(driver: MediaDriver) -> None:

@@ -143,7 +143,9 @@ cdef int start_keepalive(Keepalive* keepalive, Turn turn, void* target, pthread_
 cdef void stop_keepalive(Keepalive* keepalive) noexcept nogil:
     if keepalive.process_id != getpid():
         return
+    begin_wait(keepalive)
     pthread_mutex_lock(keepalive.guard)
+    end_wait(keepalive)
     keepalive.is_stopping = True
     pthread_mutex_unlock(keepalive.guard)
     pthread_cond_signal(&keepalive.wake)
