@@ -90,12 +90,20 @@ def test_who_has_waited_in_an_attempt_does_not_wait_again_after_it() -> None:
 def test_an_attempt_that_is_under_way_is_not_waited_for() -> None:
     machine = reconnection()
     machine.on_connected()
-    assert not machine.hasten()
+    assert not machine.hasten(S)
     machine.on_lost(ClosedError("gone"), S)
-    assert machine.hasten()
+    assert machine.hasten(S)
     assert state_of(machine) is ConnectionState.CONNECTING
     machine.on_connected()
     assert machine.sessions == 2
+
+
+def test_a_probe_that_fails_as_an_attempt_is_followed_by_a_delay() -> None:
+    machine = reconnection(first_delay=1.0, max_delay=4.0)
+    machine.on_connected()
+    machine.on_lost(ClosedError("gone"), 100 * S)
+    assert machine.hasten(100 * S)
+    assert failed(machine, 100 * S + 500 * MS) >= 500 * MS
 
 
 def test_jitter_shortens_delays_by_chance() -> None:

@@ -455,7 +455,9 @@ cdef class MediaDriver:
         cdef aeron_driver_context_t* context
         cdef int result = 0
         with cython.critical_section(self):     # one thread stops it, whoever else closes it as well
+            begin_wait(&self._keepalive)
             lock_mutex(&self._guard)
+            end_wait(&self._keepalive)
             driver, context = self._driver, self._context
             self._driver = NULL
             self._context = NULL

@@ -572,9 +572,10 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._dropped += client.dropped_messages
             if not self.is_closed:
                 error = ClosedError(f"the session ended: {client.close_reason}")
-                self._machine.on_lost(error, time.monotonic_ns())
+                now_ns = time.monotonic_ns()
+                self._machine.on_lost(error, now_ns)
                 if self._probe is not None:
-                    self._machine.hasten()
+                    self._machine.hasten(now_ns)
                 self._tell("on_disconnected", error)
                 self._end_if_closed(error)
             self._notify()

@@ -388,7 +388,7 @@ class ReconnectingClient(ReconnectingBase):
             self._forget_session(cluster)
             error = ClosedError(f"the session ended: {cluster.close_reason}")
             self._machine.on_lost(error, now_ns)
-            if self._probe is not None and self._machine.hasten():
+            if self._probe is not None and self._machine.hasten(now_ns):
                 self._connecting, self._probe = self._probe, None
             try:
                 self._callbacks.on_disconnected(error)

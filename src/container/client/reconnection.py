@@ -124,11 +124,12 @@ class Reconnection:
         self._begun_ns = now_ns
         return True
 
-    def hasten(self) -> bool:
-        """An attempt is under way already, as a probe: there is none to wait for. False where none is awaited."""
+    def hasten(self, now_ns: int) -> bool:
+        """A probe, which is under way, is the next attempt from now on. False where none is awaited."""
         if self.state is not ConnectionState.WAITING:
             return False
         self.state = ConnectionState.CONNECTING
+        self._begun_ns = now_ns
         return True
 
     def wait_ns(self, now_ns: int) -> int:

@@ -120,7 +120,7 @@ def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None, i
 
 
 def _retained(counters: ClusterCounters, *, is_driver_alive: bool) -> int | None:
-    """How many snapshots a running node keeps: 0 all; None of one that does not run, or of Java's."""
+    """How many snapshots a running node keeps: 0 all, as Java's does; None of one that does not run."""
     record = counters.record(CounterType.RETAINED_LOG_POSITION)
     if record is not None:
         return record.key_int32(4)
