@@ -388,7 +388,7 @@ def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
     ended = threading.Event()
     with container.launch_node(Counter(), host=HOST, port=port, on_end=ended.set) as node:
         assert ask(node, b"1") == b"1"
-        with pytest.raises(ClosedError, match="MediaDriver has been shutdown"):
+        with pytest.raises(ClosedError, match="the only member has ended|MediaDriver has been shutdown"):
             ask(node, b"raise")
         assert node.join(LIMIT_S)
         assert ended.is_set()

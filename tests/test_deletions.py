@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,10 @@ from container.files.catalog import read_catalog
 from container.files.recording_log import read_recording_log
 from container.node.cluster_node import ClusterNode
 from container.operate import deletions
+from container.operate.answers import NoFactsError
+from container.operate.logs import Wanted, _messages
+from container.operate.marks import now_ms
+from container.recordings.member import open_member
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from tests.limits import LIMIT_S
@@ -24,6 +30,7 @@ from tests.soak import disk
 
 SEGMENT = 64 * 1024
 MESSAGES = 300
+MARK_ACTIVITY_OFFSET = 16
 
 
 class Answers(EgressListener):
@@ -236,3 +243,24 @@ def test_a_node_that_cannot_invalidate_entries_keeps_its_snapshots(node: Node) -
     assert node.positions() == positions
     node.words.facts("resume", node.directory)
     assert len(node.words.facts("archive delete-snapshots", node.directory, "--keep", "1", "--yes")["invalidated"]) == 4
+
+
+def test_an_archive_whose_process_stands_still_is_not_taken_over(node: Node) -> None:
+    positions = node.fill(3)
+    node.stop()
+    mark = node.directory / "archive" / "archive-mark.dat"
+    content = bytearray(mark.read_bytes())
+    # When it was active last, when it began, and its number: this process, which has said nothing for a minute.
+    struct.pack_into("<qqq", content, MARK_ACTIVITY_OFFSET, now_ms() - 60_000, now_ms(), os.getpid())
+    mark.write_bytes(content)
+    for word, value in (("archive delete-snapshots", "--keep 1"), ("archive purge", f"--before {positions[0]}")):
+        assert "end it first" in node.words.refusal(word, node.directory, *value.split(), "--yes")
+    assert (node.positions(), node.log_start(), node.snapshot_recordings()) == (positions, 0, 6)
+
+
+def test_who_follows_a_log_is_told_that_what_comes_next_was_deleted(node: Node) -> None:
+    [position] = node.fill(1)
+    node.stop()
+    begin = node.words.facts("archive purge", node.directory, "--before", str(position), "--yes")["start_position"]
+    with pytest.raises(NoFactsError, match=f"the log begins at {begin} now, and was read up to 96: what is between"):
+        list(_messages(open_member(node.directory), Wanted(), 96, False, is_committed_only=True))

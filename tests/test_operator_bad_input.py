@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from container.errors import TimedOutError
 from container.operate.answers import RefusedError
-from container.operate.command import WORDS
+from container.operate.command import WORDS, _fail
 from container.operate.control import _old_members
 from container.operate.metrics import sample_node
 from tests.operator_world import Result, Words, written
@@ -400,3 +401,9 @@ def test_no_memory_is_a_sentence(words: Words, member: Path, monkeypatch: pytest
 
     monkeypatch.setattr("container.operate.recording_logs.show", fail)
     assert words.refusal("recording-log", member, code=3) == "aeron-cluster: there is not enough memory\n"
+
+
+def test_a_time_out_is_no_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is an OSError as well."""
+    assert _fail(TimedOutError("waited 3 s for the driver"), 1) == 1
+    assert capsys.readouterr().err == "aeron-cluster: waited 3 s for the driver\n"

@@ -161,7 +161,7 @@ def _fail(error: BaseException, code: int) -> int:
     from container.common.line_printer import print_line
     from container.operate.answers import plain
 
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, ContainerError):  # a TimedOutError is of both kinds
         from container.operate.places import unreadable
 
         error = unreadable(Path("a file"), error)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from container.common import aeron_defaults
-from container.errors import ArchiveError, RecordingError
+from container.errors import ArchiveError, ContainerError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLogEntry, in_order
 from container.operate.answers import Answer, NoFactsError, RefusedError
@@ -23,6 +23,7 @@ from container.operate.counters import open_cnc
 from container.operate.facts import Deletion, LogEntry, RecordingLogChange
 from container.operate.marks import now_ms
 from container.operate.places import archive_dir_beside, find_archive_dir, find_cluster_dir
+from container.operate.processes import process_state
 from container.operate.recording_logs import Confirm, check_stopped, mark_of, read_log, validate
 from container.recordings.live import read_archive_mark, recorded_positions
 from container.recordings.member import file_names, recorded_position, segment_positions
@@ -68,7 +69,13 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
     with _archive(archive_dir, limit_s) as control:
         deleted = [each for each in recording_ids if control.delete_recording(each)]
         _await_files_gone(archive_dir, deleted, limit_s)
-    invalidated = _invalidate(path, limit_s, is_running=is_running)
+    try:
+        invalidated = _invalidate(path, limit_s, is_running=is_running)
+    except ContainerError as error:
+        raise ArchiveError(
+            f"{len(deleted)} recordings are deleted, and their entries in the recording log still count: {error}; mend "
+            "that, then run `recording-log validate`"
+        ) from error
     return Answer(_deletion(archive_dir, deleted, invalidated, freed_bytes=before - _length_of_files(archive_dir)))
 
 
@@ -257,7 +264,11 @@ def _deletion(
 
 def _length_of_files(archive_dir: Path) -> int:
     """Bytes that recordings take of the disk: their files may have holes."""
-    return sum(path.stat().st_blocks for path in archive_dir.glob("*.rec*")) * _BLOCK_LENGTH
+    blocks = 0
+    for path in archive_dir.glob("*.rec*"):
+        with suppress(FileNotFoundError):  # it goes meanwhile
+            blocks += path.stat().st_blocks
+    return blocks * _BLOCK_LENGTH
 
 
 def _await(is_done: Iterator[bool], what: str, limit_s: float) -> None:
@@ -301,6 +312,11 @@ def _archive(archive_dir: Path, limit_s: float) -> Iterator[ArchiveControl]:
         with _connected(*place, limit_s) as control:
             yield control
         return
+    if mark is not None and mark.is_active and process_state(mark.pid, mark.start_timestamp_ms) == "alive":
+        raise RefusedError(
+            f"the archive of {archive_dir} shows no sign of life, but its process (pid {mark.pid}) is there, and would "
+            f"end when it goes on and finds it taken over: end it first; if that is another program, remove {mark.path}"
+        )
     with _running_for_this(archive_dir, mark) as aeron_dir:
         channel, stream_id = aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL, aeron_defaults.ARCHIVE_CONTROL_STREAM_ID
         with _connected(aeron_dir, channel, stream_id, limit_s) as control:

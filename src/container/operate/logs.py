@@ -53,7 +53,8 @@ def read_log(
     """Yield the messages of a log; with ``follows`` also those that come, each when it is committed.
 
     Raises:
-        NoFactsError: there is no log, or it is damaged: what is before that has been yielded.
+        NoFactsError: there is no log, it is damaged, or what comes next was deleted meanwhile: what is before that has
+            been yielded.
     """
     try:
         member = open_member(path)
@@ -90,6 +91,11 @@ def _messages(
     if wanted.end is not None:
         end = min(end, wanted.end)
     begin = position
+    if 0 <= begin < log.descriptor.start_position:
+        raise NoFactsError(
+            f"the log begins at {log.descriptor.start_position} now, and was read up to {begin}: what is between them "
+            "was deleted"
+        )
     if begin < 0:
         first = max(log.descriptor.start_position, wanted.begin or 0)
         begin = frame_border(log.descriptor, first)
