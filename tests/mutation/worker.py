@@ -7,6 +7,7 @@ the compiled modules share with this process, and so is what a run has reached.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import json
 import mmap
@@ -132,6 +133,8 @@ def main() -> None:
         code = pytest.main([*OPTIONS, "--collect-only", *sys.argv[2:]])
     if code != 0:
         raise SystemExit(f"the tests cannot be collected: {code!r}")
+    # The end of a run is limited by tests/conftest.py, and this process goes on.
+    faulthandler.cancel_dump_traceback_later()
     gc.freeze()
     # Arrow's allocator has a thread, and takes care of it in a fork.
     warnings.simplefilter("ignore", DeprecationWarning)
