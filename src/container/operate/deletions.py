@@ -62,8 +62,8 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
         return Answer(_deletion(archive_dir, [], []))
     is_running = _runs(path, cluster_dir)
     confirm(
-        f"delete {len(recording_ids)} recordings of snapshots in front of log position {found.log_position}, and keep "
-        f"the newest {kept_count}"
+        f"delete {len(recording_ids)} recordings of snapshots in front of log position {found.log_position} from the "
+        f"archive of {archive_dir}, and keep the newest {kept_count}"
     )
     before = _length_of_files(archive_dir)
     with _archive(archive_dir, limit_s) as control:
@@ -165,7 +165,7 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
         return Answer(_deletion(archive_dir, [], [], descriptor, descriptor.start_position))
     _check_end(archive_dir, descriptor, begin)
     confirm(
-        f"delete recording {wanted} from {descriptor.start_position} to {begin}; whoever is not so far, as another "
+        f"delete recording {wanted} of {archive_dir} from {descriptor.start_position} to {begin}; whoever is not so far, as another "
         "member or a backup, cannot go on from it"
     )
     before = _length_of_files(archive_dir)
