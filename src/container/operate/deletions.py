@@ -62,7 +62,7 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
         return Answer(_deletion(archive_dir, [], []))
     is_running = _runs(path, cluster_dir)
     confirm(
-        f"delete {len(recording_ids)} recordings of snapshots in front of log position {found.log_position} from the "
+        f"delete {len(recording_ids)} recordings of snapshots in front of {found.log_position} from the "
         f"archive of {archive_dir}, and keep the newest {kept_count}"
     )
     before = _length_of_files(archive_dir)
