@@ -165,8 +165,8 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
         return Answer(_deletion(archive_dir, [], [], descriptor, descriptor.start_position))
     _check_end(archive_dir, descriptor, begin)
     confirm(
-        f"delete recording {wanted} of {archive_dir} from {descriptor.start_position} to {begin}; whoever is not so far, as another "
-        "member or a backup, cannot go on from it"
+        f"delete recording {wanted} of {archive_dir} from {descriptor.start_position} to {begin}; whoever is not so "
+        "far, as another member or a backup, cannot go on from it"
     )
     before = _length_of_files(archive_dir)
     with _archive(archive_dir, limit_s) as control:
