@@ -690,6 +690,7 @@ def test_a_catalog_whose_name_may_be_lost_is_not_written_to() -> None:
         catalog.replace(described(0, source_identity="x" * 900))
     with pytest.raises(ArchiveError, match="cannot be used any more"):
         catalog.set_stop(0, 2048, 1)
+    assert catalog.is_in_place(), "its name leads to the file that replaced it"
     disk.cut_power(Draws(1))
     assert opened(disk.process(), 1).recording_ids() == [0]
 

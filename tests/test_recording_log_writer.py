@@ -1033,3 +1033,18 @@ def test_random_use_is_the_same_in_memory_and_in_the_file(seed: int, count: int)
     before = {each.entry_index: each for each in log.entries}
     opened = take(storage)
     assert {each.entry_index: each for each in opened.entries} == before
+
+
+def test_after_a_rewrite_whose_name_could_not_be_forced_the_log_is_the_file_that_is_there() -> None:
+    disk = SimulatedDisk()
+    storage = disk.process()
+    prepare(storage)
+    log = take(storage)
+    log.append_term(0, 0, 0, 0)
+    log.append_standby_snapshot(1, 0, 0, 64, 0, CM, ENDPOINT)
+    disk.fail("force_directory", errno.EIO)
+    with pytest.raises(OSError, match="cannot force directory"):
+        log.remove_entry(0, 1)
+    assert log.is_in_place()
+    log.append_snapshot(2, 0, 0, 128, 0, CM)
+    assert [each.recording_id for each in take(storage, create=False, level=0).entries] == [0, 2]

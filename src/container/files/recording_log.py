@@ -616,14 +616,16 @@ class RecordingLog:
         if entry.leadership_term_id != leadership_term_id:
             raise ClusterError(f"unknown entry index: {entry_index} is of leadershipTermId={entry.leadership_term_id}")
         begin, length = self._places[entry_index], _length(entry.archive_endpoint)
-        if length == LOG_ENTRY_ALIGNMENT:
-            self._write(_TYPE.pack(_TYPE_REMOVED), begin + _TYPE_OFFSET)
-        else:
-            # To a reader, also upstream's, a removed entry has 64 bytes.
-            removed = (bytes(_TYPE_OFFSET) + _TYPE.pack(_TYPE_REMOVED)).ljust(LOG_ENTRY_ALIGNMENT, b"\0")
-            content = self._file.read(self._end, 0)
-            self._write_anew(content[:begin] + removed + content[begin + length :])
-        self.reload()
+        try:
+            if length == LOG_ENTRY_ALIGNMENT:
+                self._write(_TYPE.pack(_TYPE_REMOVED), begin + _TYPE_OFFSET)
+            else:
+                # To a reader, also upstream's, a removed entry has 64 bytes.
+                removed = (bytes(_TYPE_OFFSET) + _TYPE.pack(_TYPE_REMOVED)).ljust(LOG_ENTRY_ALIGNMENT, b"\0")
+                content = self._file.read(self._end, 0)
+                self._write_anew(content[:begin] + removed + content[begin + length :])
+        finally:
+            self.reload()
 
     def _find(self, entry_index: int) -> RecordingLogEntry:
         for entry in self._entries:
@@ -778,10 +780,10 @@ class RecordingLog:
         finally:
             made.close()
         self._storage.rename(path, self.path)
-        self._storage.force_directory(self._directory)
         old, self._file = self._file, self._storage.open_file(self.path, NO_FOLLOW)
         self._is_unforced = False
         old.close()
+        self._storage.force_directory(self._directory)
 
     def is_in_place(self) -> bool:
         """Whether its path leads to it; not once the directory was removed or moved.

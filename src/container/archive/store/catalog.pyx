@@ -317,9 +317,10 @@ cdef class Catalog:
     cpdef bint is_in_place(self) except -1:
         """Whether its path leads to it, or it is closed; not once the archive's directory was removed or moved.
 
-        Raises OSError when that cannot be known.
+        One that could not be replaced to the end takes no changes any more, and its path may lead to the other file: it
+        counts as in its place. Raises OSError when that cannot be known.
         """
-        return self._file is None or self._file.is_in_place()
+        return self._file is None or self._failure is not None or self._file.is_in_place()
 
     cpdef int close(self) except -1:
         """Force the file and close it; may be called twice. Raises OSError, and it is closed then as well."""
