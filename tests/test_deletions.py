@@ -264,3 +264,21 @@ def test_who_follows_a_log_is_told_that_what_comes_next_was_deleted(node: Node) 
     begin = node.words.facts("archive purge", node.directory, "--before", str(position), "--yes")["start_position"]
     with pytest.raises(NoFactsError, match=f"the log begins at {begin} now, and was read up to 96: what is between"):
         list(_messages(open_member(node.directory), Wanted(), 96, False, is_committed_only=True))
+
+
+def test_another_node_s_archive_that_lies_beside_a_member_is_left_alone(node: Node, tmp_path: Path) -> None:
+    [first, second] = node.fill(2)
+    other = Node(tmp_path / "other")
+    try:
+        other.start()
+        other.fill(2)
+        other.stop()
+        (other.directory / "archive").rename(tmp_path / "elsewhere")
+        (other.directory / "archive").symlink_to(node.directory / "archive")
+        for word, value in (("archive delete-snapshots", "--keep 1"), ("archive purge", f"--before {first}")):
+            refusal = node.words.refusal(word, other.directory, *value.split(), "--yes")
+            assert f"is not that of the node of {other.directory}/cluster" in refusal
+    finally:
+        other.stop()
+        other.ports.close()
+    assert (node.positions(), node.log_start(), node.snapshot_recordings()) == ([first, second], 0, 4)

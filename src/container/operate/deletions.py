@@ -61,6 +61,7 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
     if not recording_ids and not any(entry.is_valid and entry.entry_index in indexes for entry in entries):
         return Answer(_deletion(archive_dir, [], []))
     is_running = _runs(path, cluster_dir)
+    _check_same_node(cluster_dir, archive_dir)
     confirm(
         f"delete {len(recording_ids)} recordings of snapshots in front of {found.log_position} from the "
         f"archive of {archive_dir}, and keep the newest {kept_count}"
@@ -164,6 +165,8 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
     if begin <= descriptor.start_position:
         return Answer(_deletion(archive_dir, [], [], descriptor, descriptor.start_position))
     _check_end(archive_dir, descriptor, begin)
+    if cluster_dir is not None:
+        _check_same_node(cluster_dir, archive_dir)
     confirm(
         f"delete recording {wanted} of {archive_dir} from {descriptor.start_position} to {begin}; whoever is not so "
         "far, as another member or a backup, cannot go on from it"
@@ -197,6 +200,25 @@ def _cluster_dir_beside(archive_dir: Path) -> Path | None:
         if archive_dir_beside(cluster_dir).samefile(archive_dir):
             return cluster_dir
     return None
+
+
+def _check_same_node(cluster_dir: Path, archive_dir: Path) -> None:
+    """Refuse an archive that runs on another media driver than the member: where several nodes share a directory, what
+    lies beside a member whose archive is elsewhere may be another's. Of two that do not run nobody can tell."""
+    mark, archive = mark_of(cluster_dir), read_archive_mark(archive_dir)
+    if mark is None or archive is None:
+        return
+    where = f"the archive of {archive_dir} is not that of the node of {cluster_dir}"
+    fix = "link the node's own archive directory into its cluster directory"
+    if not archive.is_alive(now_ms()):
+        if mark.state == "running":
+            raise RefusedError(f"{where}, which runs while the archive does not: {fix}")
+        return
+    if Path(archive.aeron_dir).resolve() != Path(mark.aeron_directory).resolve():
+        raise RefusedError(
+            f"{where}: one runs on the media driver of {archive.aeron_dir}, the other on that of "
+            f"{mark.aeron_directory}: {fix}"
+        )
 
 
 def _check_snapshots(entries: list[RecordingLogEntry], recording_id: int) -> None:
