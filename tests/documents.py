@@ -246,6 +246,10 @@ PLAN: dict[str, Plan] = {
     "docs/operations.md: Rolling restart and upgrade (sh 2)": Elsewhere(
         "tests/system/test_operations.py::test_three_members_are_restarted_one_after_the_other_followers_first"
     ),
+    "docs/operations.md: Keep the disk small (toml)": Elsewhere(
+        "tests/test_deletions.py::test_the_page_s_setting_is_one_of_a_consensus_module"
+    ),
+    "docs/operations.md: Keep the disk small (sh)": Commands(),
     "docs/operations.md: Disk full (sh)": Elsewhere(
         "tests/system/test_operations.py::test_a_member_whose_disk_was_full_goes_on_when_there_is_space"
     ),

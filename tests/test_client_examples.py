@@ -106,27 +106,30 @@ def test_the_gateway_loses_and_repeats_nothing(members: ThreadedMembers, seed: i
 
     def script(member: PatientMember) -> None:
         member.cluster_session_id = 100
+        sessions: set[int] = set()  # a probe has one beside the client's
 
         def connect(request: Request) -> None:
             member.cluster_session_id += 1
+            sessions.add(member.cluster_session_id)
             member.on_SessionConnectRequest(request)
 
         def transfer(request: Request) -> None:
             client_id, number, account, amount = TRANSFER.unpack(request["payload"])
-            if request["cluster_session_id"] != member.cluster_session_id:
-                return  # its session ended before it came
+            session_id = request["cluster_session_id"]
+            if session_id not in sessions:
+                return  # it ended before this came
             if number in lost_in:
                 lost_in.remove(number)
                 return
             answer = books.transfer(1, client_id, number, account, amount)
             if number in ends:
                 ends.remove(number)
-                member.session_event(0, ingress_member.CLOSED, "TIMEOUT")
-                member.cluster_session_id += 1
+                member.session_event(0, ingress_member.CLOSED, "TIMEOUT", session_id=session_id)
+                sessions.discard(session_id)
             elif number in lost_out:
                 lost_out.remove(number)
             else:
-                member.message(ANSWER.pack(client_id, number, answer.balance, answer.status))
+                member.message(ANSWER.pack(client_id, number, answer.balance, answer.status), session_id=session_id)
 
         member.hooks |= {"SessionConnectRequest": connect, "SessionMessageHeader": transfer}
 
@@ -141,7 +144,7 @@ def test_the_gateway_loses_and_repeats_nothing(members: ThreadedMembers, seed: i
     async def scenario() -> list[int]:
         async with LedgerClient(**settings, resend_s=2.0) as ledger:
             balances = await asyncio.gather(*(ledger.transfer(1, 1) for _ in range(count)))
-            assert ledger.sessions == 3
+            assert ledger.sessions >= 3  # the member has one egress, which a probe takes over
             assert ledger.resent > 0
             return balances
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from container.operate.answers import NoFactsError
 from container.operate.logs import Wanted, _messages
 from container.operate.marks import now_ms
 from container.recordings.member import open_member
+from container.settings.consensus_module_table import consensus_module_settings_table
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from tests.limits import LIMIT_S
@@ -28,6 +30,7 @@ from tests.operator_world import Words
 from tests.services import Adding
 from tests.soak import disk
 
+ROOT = Path(__file__).parents[1]
 SEGMENT = 64 * 1024
 MESSAGES = 300
 MARK_ACTIVITY_OFFSET = 16
@@ -282,3 +285,11 @@ def test_another_node_s_archive_that_lies_beside_a_member_is_left_alone(node: No
         other.stop()
         other.ports.close()
     assert (node.positions(), node.log_start(), node.snapshot_recordings()) == ([first, second], 0, 4)
+
+
+def test_the_page_s_setting_is_one_of_a_consensus_module() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## Keep the disk small")[2]
+    table = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
+    assert set(table) == {"consensus_module"}
+    assert set(table["consensus_module"]) == {"snapshots_retained"}
+    assert "snapshots_retained" in consensus_module_settings_table()

@@ -37,6 +37,8 @@ def node(member_id: int = 0, commit: int | None = 2 * MIB, recorded: int = 2 * M
         "recorded_position": recorded,
         "control_toggle": "NEUTRAL",
         "snapshot_count": 1,
+        "log_start_position": 0,
+        "snapshots_retained": 0,
         "last_snapshot": None,
         "consensus_module_errors": 0,
         "timed_out_clients": 4,
