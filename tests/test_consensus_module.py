@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from container.aeron.client import AeronClient
 from container.aeron.media_driver import MediaDriver
 from container.archive.native_archive import Archive
 from container.client import AeronCluster
 from container.clustered_service_container import ClusteredServiceContainer
+from container.common.aeron_defaults import CounterType
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import BackupRequests, ConsensusModuleContext
 from container.errors import (
@@ -26,6 +28,7 @@ from container.errors import (
 )
 from container.settings.consensus_module_table import ConsensusModuleSettings, consensus_module_settings_table
 from container.settings.sources import load_consensus_module_settings
+from container.testing import transport_probe as probe
 from container.testing.endpoints import MemberEndpoints, PortReservation, members_string
 from container.testing.process import wait_until
 from tests.limits import LIMIT_S
@@ -170,6 +173,15 @@ def test_another_one_on_the_directory_or_of_the_cluster_is_refused(place: Place)
             ConsensusModule.launch(**place.settings())
         with pytest.raises(ClusterError, match="existing consensus module detected for clusterId=0"):
             ConsensusModule.launch(**place.settings(cluster_dir=place.directory / "other"))
+
+    def is_free() -> bool:
+        """The driver takes the counters of a client that is closed away a moment later."""
+        with AeronClient(place.driver.aeron_dir) as client:
+            counters = probe.counters(client)
+            records = [probe.counter_record(counters, each) for each in range(probe.counter_capacity(counters))]
+        return not any(each["state"] == 1 and each["type_id"] == CounterType.CONSENSUS_MODULE_STATE for each in records)
+
+    wait_until(is_free, LIMIT_S, "the counters of the consensus module to be gone")
     ConsensusModule.launch(**place.settings()).close()
 
 

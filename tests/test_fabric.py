@@ -256,7 +256,7 @@ def test_a_subscription_receives_where_its_destinations_are(either: AnyWorld) ->
     assert seam.take_new_image(subscription) is image
     assert seam.take_new_image(subscription) is None
     either.wait(lambda: seam.is_connected(publication))
-    assert seam.offer(publication, b"x") > 0
+    either.wait(lambda: seam.offer(publication, b"x") > 0)  # its limit follows a moment later
     either.wait(lambda: seam.poll_blocks(image))
     assert finish(either, seam.begin_remove_destination(subscription, either.any_port)) is subscription
     either.wait(lambda: seam.is_closed(image))
