@@ -312,7 +312,8 @@ def test_a_fork_leaves_the_thread_to_the_parent(driver: MediaDriver) -> None:
 def test_the_thread_makes_room_for_who_waits_however_much_there_is_to_do(tmp_path: Path) -> None:
     """A lock that is given back and taken again at once starved the loop of a node with thousands of streams."""
     module = compile_module("fairness", FAIRNESS, tmp_path)
-    assert module.turns_in_between(5) <= 1
+    # On a busy machine a turn may come in each of its pauses; without room it took hundreds, up to a thousand.
+    assert module.turns_in_between(5) < 100
     # Who ends it waits as well; a try may come between two turns, and then waits for none.
     assert max(module.most_that_wait_at_the_end(5) for _ in range(5)) == 1
 
