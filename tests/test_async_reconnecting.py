@@ -266,14 +266,7 @@ async def test_a_probe_is_the_next_attempt_when_the_session_ends_meanwhile(
         await until(lambda: members.do(lambda: list(asked)), "a probe")
         member.end_session()
         await until(lambda: client.state is not ConnectionState.CONNECTED, "the end of the session")
-
-        def answer() -> None:
-            member.echo()
-            member.cluster_session_id += 1
-            member.hooks.pop("SessionConnectRequest")
-            member.on_SessionConnectRequest(asked[-1])
-
-        members.do(answer)
+        member.accept(asked[-1])
         assert await request == b"1:"
         assert client.sessions == 2
 

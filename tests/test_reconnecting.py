@@ -224,14 +224,7 @@ def test_a_probe_is_the_next_attempt_when_the_session_ends_meanwhile(
         until(client, lambda: members.do(lambda: list(asked)), "a probe")
         member.end_session()
         until(client, lambda: client.state is not ConnectionState.CONNECTED, "the end of the session")
-
-        def answer() -> None:
-            member.echo()
-            member.cluster_session_id += 1
-            member.hooks.pop("SessionConnectRequest")
-            member.on_SessionConnectRequest(asked[-1])
-
-        members.do(answer)
+        member.accept(asked[-1])
         assert request.wait() == b"1:"
         assert client.sessions == 2
 

@@ -98,6 +98,17 @@ class PatientMember(IngressMember):
 
         self.members.do(begin)
 
+    def accept(self, request: Request) -> None:
+        """Give a client the session that it asked for, and an echo, from now on to all."""
+
+        def connect() -> None:
+            self.echo()
+            self.cluster_session_id += 1
+            self.hooks.pop("SessionConnectRequest")
+            self.on_SessionConnectRequest(request)
+
+        self.members.do(connect)
+
     def accept_again(self) -> None:
         """Refuse no session any more."""
         self.members.do(lambda: self.hooks.pop("SessionConnectRequest", None))

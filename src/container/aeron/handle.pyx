@@ -291,16 +291,14 @@ cdef class ClientHandle:
 
     cdef void lock(self) noexcept:
         """Until `unlock`, no other thread conducts or asks the driver. A thread may take it again."""
+        begin_wait(&self._keepalive)
         if FREE_THREADED:
-            begin_wait(&self._keepalive)
             lock_mutex(&self._guard)
-            end_wait(&self._keepalive)
         else:
             # With the GIL, so that nothing changes meanwhile: only the keepalive thread can have it, which never
             # wants the GIL.
-            begin_wait(&self._keepalive)
             pthread_mutex_lock(&self._guard)
-            end_wait(&self._keepalive)
+        end_wait(&self._keepalive)
 
     cdef void unlock(self) noexcept:
         pthread_mutex_unlock(&self._guard)

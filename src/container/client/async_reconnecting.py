@@ -55,7 +55,7 @@ from container.client.requests import (
     message_length,
 )
 from container.client.round_trip_recorder import RoundTripRecorder
-from container.client.silence import Signs, Silence, Verdict, has_other_members, replaced
+from container.client.silence import Signs, Silence, Verdict, has_other_members, may_pass, replaced
 from container.common import forks
 from container.common.threads import check_threads
 from container.errors import (
@@ -522,12 +522,11 @@ class AsyncReconnectingClient(ReconnectingBase):
             if silence.is_broken and client.state is ClientState.CONNECTED:
                 await self._end_probe()
             return
-        if probe.cancelled() or (error := probe.exception()) is not None:
+        failure = None if probe.cancelled() else probe.exception()
+        if probe.cancelled() or failure is not None:
             self._probe = None
-            is_retryable = not probe.cancelled() and (
-                error.is_retryable if isinstance(error, ContainerError) else isinstance(error, OSError)
-            )
-            silence.on_failed(is_retryable=is_retryable)  # an attempt without a session reports what a user's raised
+            # An attempt without a session reports what a user's function raised.
+            silence.on_failed(is_retryable=failure is not None and may_pass(failure))
             return
         probed = probe.result()
         verdict = silence.judge(

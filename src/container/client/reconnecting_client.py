@@ -44,7 +44,7 @@ from container.client.requests import (
     is_idempotent,
 )
 from container.client.round_trip_recorder import RoundTripRecorder
-from container.client.silence import Signs, Silence, Verdict, has_other_members, replaced
+from container.client.silence import Signs, Silence, Verdict, has_other_members, may_pass, replaced
 from container.common import forks
 from container.errors import (
     ClosedError,
@@ -419,8 +419,7 @@ class ReconnectingClient(ReconnectingBase):
             probed = self._probe.poll()
         except Exception as error:  # of the user's functions as well: the next attempt without a session raises it
             self._probe = None  # closed
-            is_retryable = error.is_retryable if isinstance(error, ContainerError) else isinstance(error, OSError)
-            silence.on_failed(is_retryable=is_retryable)
+            silence.on_failed(is_retryable=may_pass(error))
             return 1
         if probed is None:
             if silence.is_broken and cluster.state is ClientState.CONNECTED:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from container.client.reconnection import ReconnectPolicy
+from container.errors import ContainerError
 
 _NS_PER_S = 1_000_000_000
 _LOOKS = 8  # in the time of silence after which a probe begins
@@ -133,6 +134,11 @@ class Silence:
         """How long a probe may wait for an answer to its request to connect: what was sent to a node that has ended
         is never answered. The more have failed the longer."""
         return self._after_ns * (1 + self._failures)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether another probe may do better than one that has failed so."""
+    return error.is_retryable if isinstance(error, ContainerError) else isinstance(error, OSError)
 
 
 def has_other_members(ingress_endpoints: str | None) -> bool:

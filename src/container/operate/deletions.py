@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -101,8 +101,6 @@ def _newest_position(entries: list[RecordingLogEntry], there: set[int]) -> int:
     """The log position of the newest snapshot that a start can begin with; -1 without one."""
     from container.consensus.retention import outdated
 
-    if not any(entry.is_snapshot for entry in entries):
-        return NULL_POSITION
     return outdated(_of_archive(entries, there), 1, _service_count(entries)).log_position
 
 
@@ -293,9 +291,9 @@ def _length_of_files(archive_dir: Path) -> int:
     return blocks * _BLOCK_LENGTH
 
 
-def _await(is_done: Iterator[bool], what: str, limit_s: float) -> None:
+def _await(is_done: Callable[[], bool], what: str, limit_s: float) -> None:
     deadline_s = time.monotonic() + limit_s
-    while not next(is_done):
+    while not is_done():
         if time.monotonic() > deadline_s:
             raise ArchiveError(f"the archive has not deleted {what} within {limit_s:g} s: see its errors")
         time.sleep(_PAUSE_S)
@@ -303,21 +301,19 @@ def _await(is_done: Iterator[bool], what: str, limit_s: float) -> None:
 
 def _await_files_gone(archive_dir: Path, recording_ids: list[int], limit_s: float) -> None:
     prefixes = tuple(f"{each}-" for each in recording_ids)
-
-    def looks() -> Generator[bool]:
-        while True:
-            yield not prefixes or not any(name.startswith(prefixes) for name in file_names(archive_dir))
-
-    _await(looks(), "the files of the snapshots", limit_s)
+    _await(
+        lambda: not any(name.startswith(prefixes) for name in file_names(archive_dir)),
+        "the files of the snapshots",
+        limit_s,
+    )
 
 
 def _await_segments_gone(archive_dir: Path, descriptor: RecordingDescriptor, begin: int, limit_s: float) -> None:
-    def looks() -> Generator[bool]:
-        while True:
-            found = segment_positions(archive_dir, descriptor, file_names(archive_dir))
-            yield not found or min(found) >= begin
-
-    _await(looks(), f"the segments of recording {descriptor.recording_id}", limit_s)
+    _await(
+        lambda: min(segment_positions(archive_dir, descriptor, file_names(archive_dir)), default=begin) >= begin,
+        f"the segments of recording {descriptor.recording_id}",
+        limit_s,
+    )
 
 
 # The archive.
