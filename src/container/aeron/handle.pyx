@@ -90,7 +90,6 @@ cdef enum:
     MAX_TURNS = 100                     # of the conductor at a time, so that a flood of events ends
 
 
-
 # Its pointers are needed when it is deallocated, whatever cycle of garbage it is part of.
 @cython.no_gc_clear
 cdef class ClientHandle:
@@ -321,7 +320,7 @@ cdef class ClientHandle:
         one turn at a time a client falls behind, and its answers wait behind all those events.
         """
         cdef ClientHandle this = self           # the error handler may drop the last other reference
-        cdef int turn, done = 1, work_count = 0
+        cdef int done = 1, work_count = 0
         cdef WaitingError* errors
         this.enter()
         if this._closing or this.aeron == NULL:
@@ -330,7 +329,7 @@ cdef class ClientHandle:
             return 0
         this.lock()
         this._keepalive.turns += 1
-        for turn in range(MAX_TURNS):
+        for _ in range(MAX_TURNS):
             done = lib.main_do_work(this.aeron)
             if done <= 0:
                 break

@@ -22,8 +22,8 @@ cdef class ConsensusModuleCounters:
     cdef readonly Counter node_control_toggle
     cdef readonly Counter snapshot_count
     cdef readonly Counter timed_out_clients
-    cdef readonly Counter standby_snapshots     # None: they are not accepted
-    cdef readonly Counter retained_log_position # None: all snapshots are kept
+    cdef readonly Counter standby_snapshots         # None: they are not accepted
+    cdef readonly Counter retained_log_position     # None: all snapshots are kept
     cdef readonly DurationTracker cycle
     cdef readonly DurationTracker snapshot_duration
     cdef Counter _add(self, int32_t type_id, str name, str end=*, bytes key_end=*)

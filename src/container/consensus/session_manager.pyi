@@ -9,6 +9,7 @@ from container.consensus.log_publisher import LogPublisher
 from container.transport.counters import Counter
 from container.transport.seam import Client
 
+MEMBER_ENDED: str
 SESSION_LIMIT: str
 SESSION_REJECTED: str
 

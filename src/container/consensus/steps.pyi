@@ -23,6 +23,7 @@ class ActiveRecording:
     recording_id: int
     counter_id: int
     registration_id: int
+    request_id: int
 
 @final
 class ReplayImage:
@@ -45,6 +46,7 @@ def start_recording(
     extended_recording_id: int,
     is_local: bool,
 ) -> Generator[None, None, ActiveRecording]: ...
+def try_recording(archive: AsyncArchive, *, channel: str, stream_id: int) -> Generator[None]: ...
 def begin_replay(
     archive: AsyncArchive,
     client: Client,

@@ -39,7 +39,6 @@ cdef enum:
     MTU_LENGTH_MAX = 65_504
 
 
-
 cdef int64_t _size_of(object uri, str name, int64_t least, int64_t most) except -1:
     # What is no such size the driver refuses, on every member.
     text = uri.get(name)
