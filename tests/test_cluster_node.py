@@ -551,8 +551,7 @@ def test_a_second_thread_that_closes_waits_and_cuts_nothing(port: int, mode: str
 
 @pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
 def test_a_callback_that_idles_for_ever_is_ended(port: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("container.common.agent_owner._CLOSE_REPORT_INTERVAL_S", 0.1)
-    monkeypatch.setattr("container.clustered_service_container._CLOSE_RETRY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("container.agent.agent_owner._INTERRUPTION_INTERVAL_S", 0.1)
 
     class Endless(Idling):
         def idle(self, callback: str) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Self, Unpack
 
+from container.agent.agent_owner import AgentOwner
+from container.archive.archive_agent import ArchiveAgent
 from container.archive.archive_arguments import ArchiveArguments
 from container.archive.archive_context import ArchiveContext
-from container.common.agent_owner import AgentOwner
 from container.common.values import shown
 from container.errors import ConfigurationError
 
 
-class Archive(AgentOwner):
+class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
     """An Aeron Archive: it records streams, replays them, and copies recordings of other archives, for Aeron's clients.
 
     :meth:`launch` makes one beside a media driver. It serves clients until the driver goes away, another process takes
@@ -50,11 +51,9 @@ class Archive(AgentOwner):
         archive.start()
         return archive
 
-    @property
-    def context(self) -> ArchiveContext:
-        """The context that was concluded."""
-        context: ArchiveContext = self._context
-        return context
+    def _begin_agent(self, context: ArchiveContext) -> ArchiveAgent:
+        context.agent.start()
+        return context.agent
 
     @property
     def archive_id(self) -> int:

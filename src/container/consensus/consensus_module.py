@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from container.common.agent_owner import AgentOwner
+from container.agent.agent_owner import AgentOwner
 from container.common.values import shown
+from container.consensus.consensus_module_agent import ConsensusModuleAgent
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.errors import ConfigurationError
 
 
-class ConsensusModule(AgentOwner):
+class ConsensusModule(AgentOwner[ConsensusModuleAgent, ConsensusModuleContext]):
     """A consensus module: it keeps the sessions and the log of a cluster of one member (upstream's class of this name).
 
     :meth:`launch` makes one beside a media driver and an archive. It serves until a tool ends the cluster, a service
@@ -51,11 +52,9 @@ class ConsensusModule(AgentOwner):
         module.start()
         return module
 
-    @property
-    def context(self) -> ConsensusModuleContext:
-        """The context that was concluded."""
-        context: ConsensusModuleContext = self._context
-        return context
+    def _begin_agent(self, context: ConsensusModuleContext) -> ConsensusModuleAgent:
+        context.agent.start()
+        return context.agent
 
     def expect_services_to_end(self) -> None:
         """A node that closes ends its services first: from now on it is in order that one goes away. For any thread."""

@@ -36,7 +36,7 @@ from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.views import Column, schema_of
 from container.replay import transport
 from container.service.agent_context import AgentContext
-from container.service.agent_runner import AgentRunner
+from container.service.service_agent import ServiceAgent
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.callback_errors import SKIP
 from container.transport.duration_tracker import DurationTracker
@@ -344,7 +344,7 @@ class _Run:
             self._state = transport.ReplayImage(archive_dir, layout, begin=first, end=begin.end_position, is_log=False)
         self._client = transport.ReplayClient(self._rows, self._log, _join_log(segment), _recovery_key(segment), 0)
         handler = service if isinstance(service, ServiceHandler) else PythonServiceHandler(service)
-        self._agent = AgentRunner(self._context(handler))
+        self._agent = ServiceAgent(self._context(handler))
         self._rows.begin(self._agent.cluster)
 
     def _context(self, handler: ServiceHandler) -> AgentContext:
@@ -451,7 +451,7 @@ class _Run:
         """End the service, and close the files; what it still sends is no row."""
         self._rows.close()
         try:
-            self._agent.on_close()
+            self._agent.close()
         finally:
             self._log.close()
             if self._state is not None:
