@@ -154,6 +154,23 @@ def test_all_ways_choose_the_same_messages(tmp_path: Path, unit: str, seed: int,
             assert streamed(source, source.initialOffset(), limit)[0] == expected, (first, limit)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stream_from_a_time_reports_the_damage_that_a_batch_does(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    written = write_log(tmp_path / "member", "MICROS", rng)
+    for position, _ in rng.sample(written[3:-3], 3):
+        base = position - position % TERM_LENGTH
+        with (tmp_path / "member" / "archive" / f"0-{base}.rec").open("r+b") as file:
+            file.seek(position - base + rng.choice([0, 4, 40]))
+            file.write(rng.randbytes(rng.choice([4, 40, 3000])))
+    for first, _ in bounds_of(written, 1000, rng):
+        if first is not None:
+            options = {"startingTimestamp": text_of(first, rng), "mode": "permissive"}
+            source = stream(tmp_path / "member", **options)
+            rows = streamed(source, source.initialOffset())[0]
+            assert sorted(rows) == sorted(batch_of(reader(tmp_path / "member", **options)))
+
+
 def steps_back(base_dir: Path) -> Written:
     """A leader whose clock is a minute ahead, and the next one, whose clock is not."""
     world = World(base_dir)

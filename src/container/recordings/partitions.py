@@ -89,9 +89,9 @@ class Filters:
     """Whether ``begin_position``, if it is a multiple of 32, is known to be a place where a frame begins, so that
     nothing before it need be read. At other places a message's bytes might look like a frame."""
     begin_timestamp: int | None = None
-    """Only rows with ``timestamp >= begin_timestamp``; not for frames."""
+    """Only rows with ``timestamp >= begin_timestamp``, in the cluster's unit; not for frames."""
     end_timestamp: int | None = None
-    """Only rows with ``timestamp < end_timestamp``; not for frames."""
+    """Only rows with ``timestamp < end_timestamp``, in the cluster's unit; not for frames."""
     template_ids: frozenset[int] | None = None
     """Only rows with one of these template ids; not for frames."""
     leadership_term_ids: frozenset[int] | None = None
