@@ -8,7 +8,7 @@ from container.agent.agent_owner import AgentOwner
 from container.agent.agent_thread import pin_to_cpu, set_timer_slack
 from container.api import ClusteredService
 from container.context import Context as _Context
-from container.errors import ConfigurationError
+from container.errors import AgentTermination, ConfigurationError
 from container.service.service_agent import ServiceAgent
 from container.service.service_handler import ServiceHandler
 from container.setting_types import ContainerArguments
@@ -47,17 +47,15 @@ class ClusteredServiceContainer(AgentOwner[ServiceAgent, _Context]):
             ContainerError: the system has no thread for the agent.
         """
         if isinstance(service, _Context):
-            if settings:
-                raise TypeError(f"give settings to the Context, not beside it: {', '.join(settings)}")
-            context = service
-        else:
-            context = _Context(service, **settings)
-        container = cls(context)
-        container.start()
-        return container
+            return cls._launch(service, settings)
+        return cls._launch(_Context(service, **settings), {})
 
     def _begin_agent(self, context: _Context) -> ServiceAgent:
         return ServiceAgent(context.agent_context)
+
+    def is_orderly(self, failure: BaseException, *, was_asked_for: bool) -> bool:
+        """Whether an end by that failure is one in order: the consensus module's, and any that was asked for."""
+        return isinstance(failure, AgentTermination) and (was_asked_for or getattr(failure, "is_expected", False))
 
     def prepare_thread(self) -> None:
         """Set processor and timer slack of the caller's thread, which is to run the agent, as the settings say.

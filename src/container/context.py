@@ -12,7 +12,8 @@ from container.agent.context_base import ContextBase, check_kind, object_or_sett
 from container.api import ClusteredService
 from container.common import interruptions
 from container.common.callbacks import check_callable
-from container.common.error_texts import error_text
+from container.common.directories import await_directory
+from container.common.error_texts import error_text, message_of
 from container.common.loggers import print_notice
 from container.common.object_path import create_object
 from container.common.semantic_version import is_version_compatible
@@ -255,6 +256,19 @@ class Context(ContextBase[Settings]):
             except ConfigurationError as error:
                 raise ConfigurationError(f"service_class_name={shown(path)}: {error}") from None
         return service
+
+    def check_directory(self) -> None:
+        """Wait for ``cluster_dir``, which the node makes. Raises ConfigurationError, and ClusterError after
+        ``driver_timeout_ms``."""
+        await_directory("cluster_dir", self.settings.cluster_dir, self.settings.driver_timeout_ms)
+
+    def started_text(self) -> str:
+        """What is logged once it runs."""
+        return f"{self.summary()}: running until the consensus module ends it, Ctrl-C or SIGTERM"
+
+    def message_of(self, error: BaseException) -> str:
+        """The message of an error, for the log; hidden where ``record_error_messages`` says so."""
+        return message_of(error, is_shown=self.settings.record_error_messages)
 
     def summary(self) -> str:
         """One line for the log: which service of which cluster this is, and where; once :meth:`conclude` knows it."""

@@ -8,18 +8,19 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
 from container.agent.agent import Agent
 from container.common import forks
-from container.common.error_texts import message_of, type_name
+from container.common.error_texts import type_name
 from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import report
 from container.common.main_program import Ending, report_crashes
 from container.common.process_end import Stage, close_at_end
 from container.common.threads import check_threads
+from container.common.values import shown
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.transport.idle_strategy import IdleStrategy
 
@@ -65,6 +66,23 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
 
     invoker_setting: ClassVar[str] = 'threading_mode="INVOKER"'
     """With which setting of the context the caller drives it."""
+
+    Context: ClassVar[Any]
+    """The class of its contexts."""
+
+    @classmethod
+    def _launch(cls, context: ContextType | None, settings: Mapping[str, Any]) -> Self:
+        """Make one of a context, or of settings, and start it."""
+        name = cls.Context.__name__
+        if context is None:
+            context = cls.Context(**settings)
+        elif not isinstance(context, cls.Context):
+            raise ConfigurationError(f"context={shown(context)}: must be {_with_article(name)}; give settings by name")
+        elif settings:
+            raise TypeError(f"give settings to the {name}, not beside it: {', '.join(settings)}")
+        owner = cls(context)
+        owner.start()
+        return owner
 
     def __init__(self, context: ContextType, *, on_end: Callable[[], object] | None = None) -> None:
         """Conclude the context and subscribe to requests; nothing runs yet. See :meth:`launch`.
@@ -176,6 +194,10 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
         self._failure = error
         self._is_closing = True
         self._agent.terminate(error)
+
+    def is_orderly(self, failure: BaseException, *, was_asked_for: bool) -> bool:
+        """Whether an end by that failure is one in order for a program that runs it alone."""
+        return bool(getattr(failure, "is_expected", False))
 
     def close(self, timeout: float | None = None) -> None:
         """Have it end in order, and wait until everything is closed. For any thread, also twice.
@@ -325,7 +347,7 @@ def run_until_ended(make: type[AgentOwner[Any, Any]], context: Any) -> None:
     """
     if context.is_invoker:
         raise ConfigurationError(
-            f"threading_mode=INVOKER: the command waits for {_with_article(make.kind)} with a thread of its own"
+            f"{make.invoker_setting}: this waits for {_with_article(make.kind)} with a thread of its own: leave it out"
         )
     context.check_directory()
     report_crashes()
@@ -336,19 +358,21 @@ def run_until_ended(make: type[AgentOwner[Any, Any]], context: Any) -> None:
             report("info", "interrupted while starting")
             return
         owner.start()
-        log_started(context.name, f"{context.name} is ready: {context.summary()}")
+        log_started(context.name, context.started_text())
         caught = end.wait()
-    # From here on a second signal has its usual effect, so that a disk which never answers can be got rid of.
+    # From here on a second signal has its usual effect, so that a disk or a callback that never ends can be got rid of.
+    was_asked_for = caught is not None
     if caught is not None:
         log_closing(context.name, caught.name)
     owner.close()
     failure = owner.failure
-    if failure is not None and not getattr(failure, "is_expected", False):
-        found = type_name(failure).rpartition(".")[2], message_of(failure)
-        log_ended(context.name, was_asked_for=caught is not None, failure=found)
-        raise SystemExit(1)
-    log_ended(context.name, was_asked_for=caught is not None)
+    if failure is None or owner.is_orderly(failure, was_asked_for=was_asked_for):
+        log_ended(context.name, was_asked_for=was_asked_for)
+        return
+    found = type_name(failure).rpartition(".")[2], context.message_of(failure)
+    log_ended(context.name, was_asked_for=was_asked_for, failure=found)
+    raise SystemExit(1)
 
 
 def _with_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"

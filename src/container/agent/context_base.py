@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Protocol
 
 from container.common.callbacks import check_callable
-from container.common.error_texts import error_text
+from container.common.error_texts import error_text, message_of
 from container.common.loggers import report
 from container.common.values import shown
 from container.error_handlers import ErrorHandler
@@ -130,7 +130,23 @@ class ContextBase[SettingsType: CommonSettings](ABC):
     def name(self) -> str:
         """How threads, the Aeron client and the log name it, once :meth:`conclude` knows it."""
 
+    @abstractmethod
+    def check_directory(self) -> None:
+        """Raise ConfigurationError or ClusterError unless its directory is there: a program begins none by mistake."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Where it is, for one line of the log; once :meth:`conclude` knows it."""
+
     # For everybody.
+
+    def started_text(self) -> str:
+        """What is logged once it runs."""
+        return f"{self.name} is ready: {self.summary()}"
+
+    def message_of(self, error: BaseException) -> str:
+        """The message of an error, for the log."""
+        return message_of(error)
 
     @property
     def settings(self) -> SettingsType:

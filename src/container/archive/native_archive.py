@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self, Unpack
+from typing import ClassVar, Self, Unpack
 
 from container.agent.agent_owner import AgentOwner
 from container.archive.archive_agent import ArchiveAgent
 from container.archive.archive_arguments import ArchiveArguments
 from container.archive.archive_context import ArchiveContext
-from container.common.values import shown
-from container.errors import ConfigurationError
 
 
 class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
@@ -19,7 +17,7 @@ class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
     its directory over, or :meth:`close`. It is a context manager that closes at the end.
     """
 
-    Context = ArchiveContext
+    Context: ClassVar = ArchiveContext
     kind = "archive"
 
     @classmethod
@@ -41,15 +39,7 @@ class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
             OSError: the disk fails.
             ContainerError: the system has no thread for the archive.
         """
-        if context is None:
-            context = ArchiveContext(**settings)
-        elif not isinstance(context, ArchiveContext):
-            raise ConfigurationError(f"context={shown(context)}: must be an ArchiveContext; give settings by name")
-        elif settings:
-            raise TypeError(f"give settings to the ArchiveContext, not beside it: {', '.join(settings)}")
-        archive = cls(context)
-        archive.start()
-        return archive
+        return cls._launch(context, settings)
 
     def _begin_agent(self, context: ArchiveContext) -> ArchiveAgent:
         context.agent.start()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import ClassVar, Self, Unpack
 
 from container.agent.agent_owner import AgentOwner
-from container.common.values import shown
 from container.consensus.consensus_module_agent import ConsensusModuleAgent
+from container.consensus.consensus_module_arguments import ConsensusModuleArguments
 from container.consensus.consensus_module_context import ConsensusModuleContext
-from container.errors import ConfigurationError
 
 
 class ConsensusModule(AgentOwner[ConsensusModuleAgent, ConsensusModuleContext]):
@@ -18,11 +17,13 @@ class ConsensusModule(AgentOwner[ConsensusModuleAgent, ConsensusModuleContext]):
     or the driver goes away, or :meth:`close`. It is a context manager that closes at the end.
     """
 
-    Context = ConsensusModuleContext
+    Context: ClassVar = ConsensusModuleContext
     kind = "consensus module"
 
     @classmethod
-    def launch(cls, context: ConsensusModuleContext | None = None, **settings: Any) -> Self:
+    def launch(
+        cls, context: ConsensusModuleContext | None = None, **settings: Unpack[ConsensusModuleArguments]
+    ) -> Self:
         """Start a consensus module, and return it immediately: it then waits for its archive and its services.
 
         Args:
@@ -40,17 +41,7 @@ class ConsensusModule(AgentOwner[ConsensusModuleAgent, ConsensusModuleContext]):
             OSError: the disk fails.
             ContainerError: the system has no thread for it.
         """
-        if context is None:
-            context = ConsensusModuleContext(**settings)
-        elif not isinstance(context, ConsensusModuleContext):
-            raise ConfigurationError(
-                f"context={shown(context)}: must be a ConsensusModuleContext; give settings by name"
-            )
-        elif settings:
-            raise TypeError(f"give settings to the ConsensusModuleContext, not beside it: {', '.join(settings)}")
-        module = cls(context)
-        module.start()
-        return module
+        return cls._launch(context, settings)
 
     def _begin_agent(self, context: ConsensusModuleContext) -> ConsensusModuleAgent:
         context.agent.start()

@@ -10,6 +10,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Mapping
+from typing import Unpack
 
 from container.agent.context_base import ContextBase, object_or_setting
 from container.archive.authentication import (
@@ -31,6 +32,7 @@ from container.consensus.cluster_clock import ClusterClock
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
 from container.consensus.consensus_counters import ConsensusModuleCounters
 from container.consensus.consensus_module_agent import ConsensusModuleAgent
+from container.consensus.consensus_module_arguments import ConsensusModuleSettingsArguments
 from container.consensus.timer_service import (
     PriorityHeapTimerService,
     TimerHandler,
@@ -132,7 +134,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
         error_handler: ErrorHandler | None = None,
         config_file: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] | None = None,
-        **settings: object,
+        **settings: Unpack[ConsensusModuleSettingsArguments],
     ) -> None:
         check_callable(
             f"app_version_validator={shown(app_version_validator)}",
