@@ -185,7 +185,7 @@ class MemberWorld:
                 "log_channel": "aeron:udp?term-length=64k",
                 "archive_control_channel": ARCHIVE_CONTROL_CHANNEL,
                 "is_ipc_ingress_allowed": True,
-                "threading_mode": "INVOKER",
+                "use_agent_invoker": True,
                 **self.settings,
             },
         )

@@ -297,7 +297,7 @@ def test_a_host_that_is_not_there_yet_is_no_wrong_setting(tmp_path: Path, port: 
         ({"directory": __file__}, "directory='.*': cannot be created: File exists"),
         ({"directory": f"{__file__}/node"}, "directory='.*/node': cannot be created: Not a directory"),
         ({"archive": {"threading_mode": "INVOKER"}}, "archive: leave out threading_mode='INVOKER'"),
-        ({"consensus_module": {"threading_mode": "SHARED"}}, "consensus_module: leave out threading_mode='SHARED'"),
+        ({"consensus_module": {"use_agent_invoker": True}}, "consensus_module: leave out use_agent_invoker=True"),
         ({"container": {"use_agent_invoker": True}}, "container: leave out use_agent_invoker=True"),
         ({"archive": {"archive_dir": "/a"}}, "archive: leave out archive_dir='/a': the node's directory decides"),
         ({"archive": {"control_channel": "aeron:ipc"}}, "archive: leave out control_channel='aeron:ipc': the node's h"),

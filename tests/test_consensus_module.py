@@ -160,7 +160,7 @@ def leads(module: ConsensusModule) -> bool:
 
 
 def test_a_caller_may_drive_it(place: Place) -> None:
-    module = ConsensusModule.launch(**place.settings(threading_mode="INVOKER"))
+    module = ConsensusModule.launch(**place.settings(use_agent_invoker=True))
     with place.service():
 
         def turn() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self, Unpack
+from typing import Self, Unpack
 
 from container.agent.agent_owner import AgentOwner
 from container.agent.agent_thread import pin_to_cpu, set_timer_slack
@@ -24,7 +24,6 @@ class ClusteredServiceContainer(AgentOwner[ServiceAgent, _Context]):
 
     Context = _Context
     kind = "container"
-    invoker_setting: ClassVar[str] = "use_agent_invoker=True"
 
     @classmethod
     def launch(

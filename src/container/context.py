@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from container.agent.context_base import ContextBase, check_kind, object_or_setting
+from container.agent.context_base import ContextBase, check_flag, check_kind, object_or_setting
 from container.api import ClusteredService
 from container.common import interruptions
 from container.common.callbacks import check_callable
@@ -122,8 +122,7 @@ class Context(ContextBase[Settings]):
         self.use_agent_invoker = use_agent_invoker
         self._given_snapshot_store = snapshot_store
         self._given_mark_file = mark_file
-        if not isinstance(use_agent_invoker, bool):
-            raise ConfigurationError(f"use_agent_invoker={shown(use_agent_invoker)}: must be True or False")
+        check_flag("use_agent_invoker", use_agent_invoker)
         keywords: dict[str, object] = {**settings}
         self._given_delegating_error_handler = object_or_setting(
             keywords,

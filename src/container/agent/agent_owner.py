@@ -64,7 +64,7 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
     kind: ClassVar[str]
     """What it is, in texts, such as "archive"."""
 
-    invoker_setting: ClassVar[str] = 'threading_mode="INVOKER"'
+    invoker_setting: ClassVar[str] = "use_agent_invoker=True"
     """With which setting of the context the caller drives it."""
 
     Context: ClassVar[Any]

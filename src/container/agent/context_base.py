@@ -266,6 +266,12 @@ def check_kind(name: str, given: object, kind: type) -> None:
         raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of {kind.__module__}")
 
 
+def check_flag(name: str, given: object) -> None:
+    """Raise ConfigurationError for what is neither True nor False."""
+    if not isinstance(given, bool):
+        raise ConfigurationError(f"{name}={shown(given)}: must be True or False")
+
+
 def object_or_setting[T](
     settings: dict[str, object], name: str, given: str | T | None, check: Callable[[object, str], object]
 ) -> T | None:

@@ -19,6 +19,7 @@ class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
 
     Context: ClassVar = ArchiveContext
     kind = "archive"
+    invoker_setting = 'threading_mode="INVOKER"'
 
     @classmethod
     def launch(cls, context: ArchiveContext | None = None, **settings: Unpack[ArchiveArguments]) -> Self:

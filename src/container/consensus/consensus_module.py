@@ -28,7 +28,7 @@ class ConsensusModule(AgentOwner[ConsensusModuleAgent, ConsensusModuleContext]):
 
         Args:
             context: a :class:`~container.consensus.consensus_module_context.ConsensusModuleContext`, or None.
-            settings: what such a context takes: settings and objects. With ``threading_mode="INVOKER"`` there is no
+            settings: what such a context takes: settings and objects. With ``use_agent_invoker=True`` there is no
                 thread: call :meth:`invoke` again and again.
 
         Raises:

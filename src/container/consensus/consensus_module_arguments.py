@@ -78,7 +78,6 @@ class ConsensusModuleSettingsArguments(TypedDict, total=False):
     error_buffer_length: int | str | None
     cycle_threshold_ns: int | str | None
     snapshot_duration_threshold_ns: int | str | None
-    threading_mode: str | None
 
 
 class ConsensusModuleArguments(ConsensusModuleSettingsArguments, total=False):
@@ -92,6 +91,7 @@ class ConsensusModuleArguments(ConsensusModuleSettingsArguments, total=False):
     authorisation_service: str | AuthorisationService | None
     random_source: random.Random | None
     app_version_validator: Callable[[int, int], bool]
+    use_agent_invoker: bool
     error_handler: ErrorHandler | None
     config_file: str | os.PathLike[str] | None
     environ: Mapping[str, str] | None

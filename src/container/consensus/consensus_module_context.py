@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Unpack
 
-from container.agent.context_base import ContextBase, object_or_setting
+from container.agent.context_base import ContextBase, check_flag, object_or_setting
 from container.archive.authentication import (
     Authenticator,
     AuthorisationService,
@@ -46,7 +46,6 @@ from container.files.error_log import CountedErrorHandler, DistinctErrorLog
 from container.files.mark_file import write_link_file
 from container.files.node_state_file import NodeStateFile
 from container.files.recording_log import RecordingLog
-from container.settings.archive_table import INVOKER
 from container.settings.consensus_module_table import (
     PRIORITY_HEAP,
     ConsensusModuleSettings,
@@ -69,7 +68,7 @@ _ARCHIVE_TERM_LENGTH = 64 * 1024
 _ARCHIVE_MTU_LENGTH = 1408
 _NS_PER_MS = 1_000_000
 _SERVICE_ID = -1
-_OBJECTS = ("random_source", "app_version_validator")
+_OBJECTS = ("random_source", "app_version_validator", "use_agent_invoker")
 _ALLOWED = (BACKUP_QUERY, HEARTBEAT_REQUEST, STANDBY_SNAPSHOT)
 
 
@@ -97,6 +96,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
         random_source: of the delays of elections; the system's by default.
         app_version_validator: called with this member's version and the log's (int, int), returns whether they fit
             (bool).
+        use_agent_invoker: True when the caller drives the agent by :meth:`ConsensusModule.invoke`.
         error_handler: called with each error (BaseException) after it was recorded.
         config_file: TOML file with settings.
         environ: the environment; the process's by default.
@@ -131,6 +131,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
         authorisation_service: str | AuthorisationService | None = None,
         random_source: random.Random | None = None,
         app_version_validator: Callable[[int, int], bool] = is_version_compatible,
+        use_agent_invoker: bool = False,
         error_handler: ErrorHandler | None = None,
         config_file: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] | None = None,
@@ -141,6 +142,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
             app_version_validator,
             "context_version, other_version",
         )
+        check_flag("use_agent_invoker", use_agent_invoker)
         keywords: dict[str, object] = {**settings}
         self._given_authenticator = object_or_setting(keywords, "authenticator", authenticator, check_authenticator)
         self._given_authorisation_service = object_or_setting(
@@ -160,6 +162,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
             config_file_variable=CONSENSUS_MODULE_CONFIG_FILE_VARIABLE,
         )
         self.app_version_validator = app_version_validator
+        self.use_agent_invoker = use_agent_invoker
         self.random = random.SystemRandom() if random_source is None else random_source
 
     def _validate(self, given: Mapping[str, Given]) -> ConsensusModuleSettings:
@@ -168,7 +171,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
     @property
     def is_invoker(self) -> bool:
         """Whether the caller's thread drives the consensus module."""
-        return self.settings.threading_mode == INVOKER
+        return self.use_agent_invoker
 
     @property
     def name(self) -> str:
