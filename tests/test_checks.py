@@ -363,6 +363,18 @@ def test_a_payload_that_makes_a_callback_raise_is_shown() -> None:
         int(e.value.payload)
 
 
+@pytest.mark.parametrize("end", [SystemExit(3), GeneratorExit(), BaseExceptionGroup("x", [SystemExit()])], ids=repr)
+def test_a_payload_that_ends_the_process_is_shown(end: BaseException) -> None:
+    class Leaving(Adding):
+        def add(self, payload: bytes) -> None:
+            if len(payload) > 100:
+                raise end
+
+    with pytest.raises(HostilePayloadError, match=rf"message \d+ of seed 1 is b.*: {type(end).__name__}: ") as e:
+        check_payloads(Leaving, [b"12"])
+    assert len(e.value.payload) > 100
+
+
 def test_a_payload_that_ends_snapshots_is_found() -> None:
     with pytest.raises(
         HostilePayloadError, match=r"the snapshot after message \d+ of seed 1, which is .*OverflowError"

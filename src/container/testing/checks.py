@@ -209,7 +209,9 @@ def check_payloads(
                 if number % every == 0:
                     what = f"the snapshot after message {number} of seed {seed}, which"
                     member.restart(member.take_snapshot())
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a payload that ends the process is as bad
             raise HostilePayloadError(
                 f"{what} is {shown(payload)}: {type(error).__name__}: {message_of(error)}", payload
             ) from error

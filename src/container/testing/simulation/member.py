@@ -621,7 +621,8 @@ class SimulatedMember:
         except SimulatedCrash:
             raise
         except Exception as error:
-            cluster.find("state", f"the state cannot be looked at: {type(error).__name__}: {error}", self, position)
+            text = f"the state cannot be looked at: {type(error).__name__}: {message_of(error)}"
+            cluster.find("state", text, self, position)
             return
         cluster.on_state(self, position, state)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from container.common.error_texts import message_of
+from container.errors import AgentTermination
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryDriver
@@ -71,9 +72,10 @@ def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
                 break
         else:
             cluster.find("progress", f"the reference came to event {service.index} of {len(cluster.expected)} only")
-    except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # of the user, and no fault of the service
-            raise error.__cause__ from None
+    except BaseException as error:  # an AgentTermination is no Exception, nor is what ends a Python
+        cause = error.__cause__ if isinstance(error, AgentTermination) and error.__cause__ is not None else error
+        if isinstance(cause, KeyboardInterrupt):  # of the user, and no fault of the service
+            raise cause from None
         cluster.find("end", f"the reference ended: {type(error).__name__}: {message_of(error)}")
     finally:
         module.close()
