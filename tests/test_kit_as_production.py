@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from container.api import ClusteredService, Role, TimeUnit
+from container.api import Cluster, ClusteredService, Role, SnapshotImage, TimeUnit
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
-from container.errors import ClusterError, MessageTooLongError, SnapshotError
+from container.context import Context
+from container.errors import ClusterError, ConcurrentConcludeError, MessageTooLongError, SnapshotError
 from container.testing import MemoryMember
 from container.testing.recording_service import RecordingService
 from container.testing.scripted_consensus_module import CancelTimer, CloseSession, ScheduleTimer, ScriptError
 from container.testing.scripted_member import ScriptedMember
 from container.testing.scripted_messages import decode, decode_service_message, encode
-from container.testing.simulation import OpenSession, Plan, Send, SimulationFailure, simulate
+from container.testing.simulation import Crash, OpenSession, Plan, Send, SimulationFailure, simulate
+from container.transport.idle_strategy import IdleStrategy
 from tests.services import Adding
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -190,6 +192,76 @@ def test_a_call_of_the_cluster_comes_to_the_same_in_the_agent_and_in_the_member(
         assert found[0] is wanted
     elif wanted is not None:
         assert found == wanted
+
+
+def test_the_context_of_a_service_has_what_that_of_a_container_has() -> None:
+    names = {name for name in [*vars(Context), *Context.__annotations__] if not name.startswith("_")}
+    kept: list[Any] = []
+
+    class Keeping(Adding):
+        def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+            super().on_start(cluster, snapshot_image)
+            kept.append(cluster.context)
+
+    with MemoryMember(Keeping, service_id=3) as member:
+        member.restart()
+    simulate(Keeping, plan=Plan(members=3, events=()))
+    for context in kept:
+        assert [name for name in names if not hasattr(context, name)] == []
+        assert context.is_concluded
+        assert isinstance(context.service, Keeping)
+        assert isinstance(context.new_idle_strategy(), IdleStrategy)
+        assert context.summary() in str(context)
+        assert context.bounded_text(Odd()).endswith("<its text could not be made: RuntimeError>")
+        with pytest.raises(ConcurrentConcludeError):
+            context.conclude()
+        context.close()
+    assert [context.settings.service_id for context in kept[:2]] == [3, 3]
+    for fact in ("cluster_dir", "mark_file_dir", "aeron_dir"):
+        for contexts in (kept[:2], kept[2:]):  # two lives; three members and the reference
+            assert len({str(getattr(context, fact)) for context in contexts}) == len(contexts)
+            assert len({getattr(context.settings, fact) for context in contexts}) == len(contexts)
+    assert len(kept) == 6
+
+
+def test_each_member_and_each_life_has_a_monotonic_clock_of_its_own() -> None:
+    times: list[int] = []
+
+    class Hearing(Adding):
+        heard = False
+
+        def do_background_work(self, now_ns: int) -> int:
+            if not self.heard:
+                times.append(now_ns // 86_400_000_000_000)
+            self.heard = True
+            return 0
+
+    with MemoryMember(Hearing) as member:
+        member.restart()
+        member.restart()
+    assert len(set(times)) == 3
+    times.clear()
+    simulate(Hearing, plan=Plan(members=3, events=(Crash(at=100, member=1, down=50), Crash(at=500, member=1, down=50))))
+    assert len(times) == len(set(times)) == 3 + 2 + 1  # starts, and the reference
+
+
+@pytest.mark.parametrize(("unit", "passed_ns"), [(TimeUnit.MILLIS, 5_000_000_000), (TimeUnit.MICROS, 5_000_000)])
+def test_the_hosts_clock_goes_on_with_cluster_time(unit: TimeUnit, passed_ns: int) -> None:
+    times: list[int] = []
+
+    class Hearing(Adding):
+        def do_background_work(self, now_ns: int) -> int:
+            times.append(now_ns)
+            return 0
+
+    with MemoryMember(Hearing, time_unit=unit) as member:
+        client = member.open_session()
+        before = times[-1]
+        member.advance(5_000)
+        client.send(b"x")
+        assert passed_ns <= times[-1] - before < passed_ns + 100_000_000
+        member.advance(MOST - member.cluster_time)  # more than a clock can show
+        client.send(b"x")
 
 
 class Odd(Exception):

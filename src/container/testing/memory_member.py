@@ -30,6 +30,7 @@ from container.errors import AgentTermination, ConfigurationError, SnapshotError
 from container.service.service_handler import ServiceHandler
 from container.settings.callback_errors import HALT, SKIP
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.member_context import MemberContext, boot_time_ns, place
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import (
     CancelTimer,
@@ -54,6 +55,9 @@ _EGRESS_CHANNEL = "aeron:udp?endpoint=localhost:20000"
 _NULL_VALUE = -1
 _TIME_MAX = 2**63 - 1
 _SNAPSHOT_END = 2
+_NS_PER_UNIT = {TimeUnit.MILLIS: 1_000_000, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1}
+# How far the host's own clock goes at once with cluster time, which has room for more.
+_LONGEST_PAUSE_NS = 3_600_000_000_000
 
 
 class LogEntry(NamedTuple):
@@ -198,6 +202,7 @@ class MemoryMember:
         self._base = snapshot
         self._end: BaseException | None = None
         self._is_closed = False
+        self._lives = 0
         self.errors: list[BaseException] = []
         """What callbacks raised and what the container recorded, oldest first, over all restarts."""
         self.service: Any = None
@@ -385,6 +390,10 @@ class MemoryMember:
         module = self._module
         module.driver.publication_results(CONTROL_CHANNEL, CONSENSUS_MODULE_STREAM_ID, list(results))
 
+    def _script_offers(self, results: Sequence[int | BaseException]) -> None:
+        """What the next offers to clients return or raise, in place of what was said before."""
+        self._module.driver.publication_results(_EGRESS_CHANNEL, EGRESS_STREAM_ID, results, replace=True)
+
     def close(self) -> None:
         """End the member. Nothing happens the second time; no callback is called."""
         if not self._is_closed:
@@ -394,12 +403,15 @@ class MemoryMember:
     # How it works
 
     def _set_time(self, time: int) -> None:
+        passed_ns = (time - self.cluster_time) * _NS_PER_UNIT[self._time_unit]
+        self._scripted.clock.advance(min(passed_ns, _LONGEST_PAUSE_NS))
         self.cluster_time = self._module.timestamp = time
 
     def _start(self, given: Service | ServiceFactory, snapshot: MemorySnapshot | None) -> None:
         self.service = self._made(given)
         begin = 0 if snapshot is None else snapshot.log_position
-        driver = MemoryDriver(ManualClock(), term_length=_TERM_LENGTH)
+        # Each life is as if on another host: nothing of the state may depend on that.
+        driver = MemoryDriver(ManualClock(boot_time_ns(self._lives)), term_length=_TERM_LENGTH)
         self._module = module = _Module(driver, begin, self._member_id, self._entries)
         self._scripted = ScriptedMember(
             self.service,
@@ -409,6 +421,9 @@ class MemoryMember:
             on_error=self.errors.append,
             callback_error_policy=self._policy,
         )
+        agent_context = self._scripted.context
+        agent_context.service_context = MemberContext(self.service, agent_context, place(self._lives))
+        self._lives += 1
         self._end = None
         self._timers = {} if snapshot is None else dict(snapshot.timers)
         self._sent_to_cluster = 0 if snapshot is None else snapshot.service_message_count

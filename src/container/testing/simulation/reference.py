@@ -8,6 +8,7 @@ from container.common.error_texts import message_of
 from container.errors import AgentTermination
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.testing.manual_time import ManualClock
+from container.testing.member_context import MemberContext, boot_time_ns, place
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_member import TICK_NS, ScriptedMember
 from container.testing.simulation.member import EGRESS_CHANNEL, INITIAL_TERM_ID, is_expected
@@ -16,6 +17,8 @@ from container.testing.simulation.observed_service import ObservedService
 if TYPE_CHECKING:
     from container.testing.simulation.cluster import Answer, SimulatedCluster
 
+_NUMBER = 31
+"""Of its host: no member has it."""
 _MOST_TURNS = 100_000
 _LAST_TURNS = 100
 """After the last event: a service may always have background work."""
@@ -39,7 +42,7 @@ def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
 
     member = ScriptedMember(
         service,
-        driver=MemoryDriver(ManualClock(), counters_capacity=64),
+        driver=MemoryDriver(ManualClock(boot_time_ns(_NUMBER)), counters_capacity=64),
         on_error=on_error,
         callback_error_policy=cluster.callback_error_policy,
         log_fragment_limit=1,  # an event in a turn, to which what is sent in it belongs
@@ -47,6 +50,7 @@ def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
         log_mtu_length=cluster.plan.mtu_length,
         log_initial_term_id=INITIAL_TERM_ID,
     )
+    member.context.service_context = MemberContext(made, member.context, place(_NUMBER))
     answers: dict[int, list[Answer]] = {}
     module = member.cm
     module.connect_egress(0, EGRESS_CHANNEL)
