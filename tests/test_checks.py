@@ -8,6 +8,8 @@ import datetime
 import decimal
 import getpass
 import hashlib
+import importlib.metadata
+import importlib.resources
 import io
 import json
 import locale
@@ -720,6 +722,8 @@ FACTS: dict[str, Callable[[], object]] = {
     "how many threads there are": threading.active_count,
     "the thread's number": threading.get_native_id,
     "a secret": secrets.token_hex,
+    "the version of a package": lambda: importlib.metadata.version("pytest"),
+    "a file of a package": lambda: importlib.resources.files(container).joinpath("py.typed").read_bytes(),
     "a generator of numpy": numpy.random.default_rng,
     "local time": lambda: time.mktime((2020, 1, 1, 0, 0, 0, 0, 0, 0)),
     "an alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0),
@@ -748,6 +752,7 @@ class Pair:
 
 
 HARMLESS: dict[str, Callable[[], object]] = {
+    "an import": lambda: sys.modules.pop("colorsys", None) and importlib.import_module("colorsys"),
     "a date that is read": lambda: datetime.datetime.strptime("2024-01-02", "%Y-%m-%d"),
     "a date that is written": lambda: datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC).strftime("%Y-%m-%d"),
     "a dataclass": lambda: repr(Pair()) + str(dataclasses.asdict(Pair())),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from container import BufferClaim
 from container.api import Cluster, ClusteredService, Role, SnapshotImage, TimeUnit
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
 from container.context import Context
@@ -154,6 +155,15 @@ class Asking(RecordingService):
                 self.results.append((type(error), str(error)))
 
 
+def claimed(stream: Any, length: int) -> bool:
+    """Whether a stream takes a claim, which is committed."""
+    claim = BufferClaim()
+    result = stream.try_claim(length, claim)
+    if result > 0:
+        claim.commit()
+    return bool(result > 0)
+
+
 CALLS: dict[str, tuple[Callable[[Any], object], object]] = {
     "schedule_timer(2**63 - 1)": (lambda cluster: cluster.schedule_timer(1, MOST), ValueError),
     "schedule_timer(text)": (lambda cluster: cluster.schedule_timer("1", 2), TypeError),
@@ -165,8 +175,14 @@ CALLS: dict[str, tuple[Callable[[Any], object], object]] = {
     "close_client_session(known)": (lambda cluster: cluster.close_client_session(1), True),
     "get_client_session(unknown)": (lambda cluster: cluster.get_client_session(LEAST), None),
     "offer(nothing)": (lambda cluster: cluster.offer() > 0, True),
-    "offer(most)": (lambda cluster: cluster.offer(bytes(16_352)) > 0, None),
+    "offer(most)": (lambda cluster: cluster.offer(bytes(16_352)) > 0, True),
     "offer(too long)": (lambda cluster: cluster.offer(bytes(1 << 24)), MessageTooLongError),
+    "offer(one byte more)": (lambda cluster: cluster.offer(bytes(16_353)), MessageTooLongError),
+    "try_claim(most)": (lambda cluster: claimed(cluster, 1_344), True),
+    "try_claim(one byte more)": (lambda cluster: claimed(cluster, 1_345), MessageTooLongError),
+    "try_claim(-1)": (lambda cluster: claimed(cluster, -1), ValueError),
+    "session.offer(too long)": (lambda cluster: cluster.client_sessions[0].offer(bytes(1 << 25)), MessageTooLongError),
+    "session.try_claim(-1)": (lambda cluster: claimed(cluster.client_sessions[0], -1), ValueError),
     "send(too long)": (lambda cluster: cluster.send(bytes(1 << 24)), MessageTooLongError),
     "time": (lambda cluster: cluster.time, None),
     "time_unit": (lambda cluster: cluster.time_unit, TimeUnit.MILLIS),

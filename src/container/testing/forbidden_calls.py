@@ -124,11 +124,17 @@ _PARDONED = frozenset(
         "_strptime",
         "container.common.log_events",
         "importlib",
+        "importlib._bootstrap",
+        "importlib._bootstrap_external",
+        "importlib.util",
         "linecache",
         "logging",
+        "logging.config",
+        "logging.handlers",
         "tokenize",
         "traceback",
         "warnings",
+        "zipimport",
     }
 )
 
@@ -255,7 +261,7 @@ def _line_of(frame: FrameType | None) -> str | None:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         room = module.partition(".")[0]
-        if room in _PARDONED or module in _PARDONED:
+        if module in _PARDONED:
             return None
         if line is None and room not in sys.stdlib_module_names:
             line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
