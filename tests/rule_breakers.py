@@ -18,12 +18,16 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
+
+import container
 from container.api import (
     ClientSession,
     Cluster,
     Header,
     MessageBuffer,
     SnapshotImage,
+    SnapshotPublication,
 )
 from tests.services import (
     Adding,
@@ -365,6 +369,51 @@ class Processed(Numbering):
         return time.process_time_ns()
 
 
+class Tally(msgspec.Struct):
+    """The state of the services below."""
+
+    total: int = 0
+    counts: dict[str, int] = {}
+    seen: set[str] = set()
+
+
+class Refilling(Adding):
+    """Wrong: sorts its names where it starts, and not where they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tally = Tally()
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        self.cluster = cluster
+        if snapshot_image is not None:
+            self.tally.counts = dict(sorted(container.read_snapshot(snapshot_image, dict[str, int]).items()))
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        container.write_snapshot(snapshot_publication, self.tally.counts)
+
+    def add(self, payload: bytes) -> None:
+        name = payload.hex()
+        self.tally.counts[name] = self.tally.counts.get(name, 0) + 1
+
+
+class Unordered(Refilling):
+    """Wrong: has a set in its state."""
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        container.write_snapshot(snapshot_publication, self.tally)
+
+    def add(self, payload: bytes) -> None:
+        self.tally.seen.add(payload.hex())
+
+
+class Mistyped(Adding):
+    """Wrong: has half a number where a whole one is declared."""
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += len(payload) / 2  # type: ignore[assignment]
+
+
 class Planted(NamedTuple):
     """A service that breaks a rule, and the checks that find it."""
 
@@ -442,6 +491,33 @@ TABLE: dict[str, list[Planted]] = {
         Planted(Insistent, "payloads"),
     ],
     "a timer that is scheduled in `on_start`": [Planted(Waking, "replays restarts")],
+    "a `dict` of the state that is filled in another order after a restart": [Planted(Refilling, "replays")],
+    "a `set` in the state, or a value of another type than declared": [
+        Planted(Unordered, "replays payloads"),
+        Planted(Mistyped, "replays payloads"),
+    ],
+}
+
+# What docs/service.md demands or forbids, sentence by sentence, with the rows of the table that it stands for.
+SENTENCES = {
+    "Use `timestamp`, and not the clock.": "the clock, in callbacks and where the service is made",
+    "Repeat a timer request, a close or a `cluster.offer` that returns False or a negative number, with "
+    "`cluster.idle()` in between: all members must make the same requests.": (
+        "a request to the cluster that is not repeated"
+    ),
+    "Never repeat `session.offer` without an end: a client that is gone takes nothing any more, and the loop would "
+    "hold up all others.": "an offer to a client that is repeated without an end",
+    "The consensus module keeps timers in its own snapshot: do not schedule them again in `on_start`, where nothing "
+    "can be sent.": "a timer that is scheduled in `on_start`",
+    "A `dict` keeps its order, so each member, and each upgrade of an old state, must fill it in the same order.": (
+        "a `dict` of the state that is filled in another order after a restart"
+    ),
+    "A `set` is refused, as its order differs between members: use a dict with None as values, or a sorted list.": (
+        "a `set` in the state, or a value of another type than declared"
+    ),
+    "Each value must have its declared type exactly, so that what is loaded is what was written.": (
+        "a `set` in the state, or a value of another type than declared"
+    ),
 }
 
 # By what the rules of docs/service.md say in bold: rows of the table, or none for what forbids nothing.
@@ -468,4 +544,8 @@ RULES: dict[str, list[str]] = {
     "Never repeat `session.offer` without an end": ["an offer to a client that is repeated without an end"],
     "The leader decides when a timer fires: at its deadline or later.": ["a timer that is scheduled in `on_start`"],
     "`buffer` and `header` are yours as long as you refer to them.": [],
+    "What a snapshot can hold": [
+        "a `dict` of the state that is filled in another order after a restart",
+        "a `set` in the state, or a value of another type than declared",
+    ],
 }

@@ -167,10 +167,11 @@ _HARMLESS = {
     "select": "",
     "time": "strptime",
 }
+_NOTHING = ModuleType("nothing")
 _FUNCTIONS: dict[Any, str] = {
     function: f"{'os' if name == os.name else name}.{function.__name__}"
     for name, harmless in _HARMLESS.items()
-    for function in vars(_module(name) or object).values()
+    for function in vars(_module(name) or _NOTHING).values()
     if isinstance(function, BuiltinFunctionType) and function.__name__ not in harmless.split()
 } | {
     getattr(module, name): f"{module.__name__}.{name}"
