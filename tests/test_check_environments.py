@@ -13,6 +13,7 @@ import pytest
 from container.errors import ConfigurationError, ContainerError
 from container.testing import environments
 from container.testing.checks import ENVIRONMENTS, DivergenceError, Environment, check_environments
+from tests.rule_breakers import Arguments, HostOnce, VariableOnce
 from tests.services import Adding, Exiting, Hour, Joining, Patient, Racing, Today, Versioned, Year
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +64,13 @@ def test_which_of_several_aspects_makes_the_difference_is_named() -> None:
     )
     with pytest.raises(DivergenceError, match=r"it differs with wall clock; look for the clock"):
         check(Year, PLAIN, other)
+
+
+def test_a_service_that_has_looked_at_its_process_on_import_is_found_by_another_member() -> None:
+    for service in (Arguments, HostOnce, VariableOnce):
+        with pytest.raises(DivergenceError, match="it differs with member; look for arguments, and for the names of"):
+            check_environments(service, LIFE, environments=[PLAIN, Environment(PLAIN.variables, member="ada")])
+    assert check(Adding, PLAIN, Environment(PLAIN.variables, member="ada")) > 100
 
 
 def test_a_wall_clock_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
