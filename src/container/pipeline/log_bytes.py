@@ -116,7 +116,7 @@ class AuditedMember:
         try:
             if isinstance(archive, StoredDirectory):
                 recording_id = self.descriptor.recording_id
-                content = archive.read_segment(recording_id, begin - offset, offset, end - begin)
+                content = archive.read_segment(recording_id, begin - offset, offset, end - begin, is_checked=True)
             else:
                 file = open_regular(path)
                 try:
