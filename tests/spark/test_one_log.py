@@ -641,6 +641,19 @@ def test_a_member_that_is_behind_and_has_not_purged_does_not_end_the_log(three: 
         read(starting=Bound("startingPosition", position=once[-1] + 32))
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_stream_that_begins_where_the_log_ends_warns_of_nothing(
+    three: list[WrittenMember], count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = three[0].end_position
+    for given in (Bound("startingPosition", position=end), Bound("startingOffsets", word="latest")):
+        reader = stream(*three[:count], committed="recorded", starting=given)
+        begin = reader.initialOffset()
+        assert set(end_positions(begin).values()) == {end}
+        assert reader.latestOffset(begin, NOW) == begin
+    assert caplog.messages == []
+
+
 def test_positions_of_members_are_no_place_of_one_log(three: list[WrittenMember]) -> None:
     paths = json.dumps([str(member.base_dir) for member in three])
     chosen = parse_options({"path": paths, "startingOffsets": '{"0": 96}'})

@@ -40,7 +40,7 @@ from container.recordings.member import (
 )
 from container.recordings.message_reader import MessageReader
 from container.recordings.recording_ends import RecordingEnds
-from container.recordings.remote import StoredDirectory, in_parallel, is_url, local_path
+from container.recordings.remote import check_objects, checked, in_parallel, is_url, local_path
 from container.recordings.snapshot_decoder import COLUMNS as SNAPSHOT_COLUMNS
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.views import EVENT_TIME, LOG_VIEWS, MEMBER_ID, Column, columns_of, schema_of, view_of
@@ -568,6 +568,7 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
                 is_checked = True
             if result < 0:
                 error = decoder.failure_error()
+                _check_what_was_read(partition, filters)
                 # Where one thing is damaged, what follows is no election's work: looking again would take long.
                 may_be_truncated = may_be_truncated and _was_truncated(partition, error)
                 if may_be_truncated:
@@ -577,6 +578,8 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
                     damage.add(decoder, error, position)
                     result = _READ_END if position >= partition.end_position else _READ_OK
                     error = None
+            if result == _READ_END:
+                _check_what_was_read(partition, filters)
             if decoder.rows and (error is not None or result == _READ_END or decoder.is_full):
                 rows = decoder.rows
                 yield make.from_arrays(decoder.take(), rows)
@@ -675,10 +678,19 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
 
 def _likely_read(partition: Partition, filters: Filters) -> Directory:
     """The partition's archive, of which nothing is fetched in advance behind the last row that is wanted."""
-    archive, end = partition.member.archive, partition.end_position
-    if not isinstance(archive, StoredDirectory):
-        return archive
-    return archive.until(end if filters.end_position is None else min(end, filters.end_position))
+    return checked(partition.member.archive, _last_position(partition, filters))
+
+
+def _last_position(partition: Partition, filters: Filters) -> int:
+    end = partition.end_position
+    return end if filters.end_position is None else min(end, filters.end_position)
+
+
+def _check_what_was_read(partition: Partition, filters: Filters) -> None:
+    """Raise RecordingUnavailableError when an object of a shipped place is not what was shipped."""
+    assert partition.descriptor is not None
+    end = _last_position(partition, filters)
+    check_objects(partition.member.archive, partition.descriptor.recording_id, partition.begin_position, end)
 
 
 def _first_to_read(partition: Partition, descriptor: RecordingDescriptor, filters: Filters) -> int:
@@ -765,7 +777,7 @@ def _read_snapshot(
     is_module = descriptor.stream_id == CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
     if entry is not None:
         is_module = entry.service_id == CONSENSUS_MODULE_SERVICE_ID
-    archive_dir = partition.member.archive
+    archive_dir = checked(partition.member.archive)
     try:
         end = ends.of(descriptor)
         arguments: dict[str, Any] = {
@@ -775,7 +787,10 @@ def _read_snapshot(
             "is_consensus_module": is_module,
             "log_position": _NULL_VALUE if entry is None else entry.log_position,
         }
-        row["is_complete"] = _find_end_marker(archive_dir, descriptor, make, arguments)
+        try:
+            row["is_complete"] = _find_end_marker(archive_dir, descriptor, make, arguments)
+        finally:
+            check_objects(partition.member.archive, descriptor.recording_id, descriptor.start_position, end)
     except RecordingError:
         row["is_complete"] = False
         yield make.from_rows([row])

@@ -605,7 +605,9 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found = self._first_part(log, committed, place)
                 if found is not None:
                     return structs.replace(log.at(found), starting_ns=place.timestamp_ns)
-            elif place.position is not None and place.position <= committed:
+            elif place.position == committed:
+                return log.at(committed)
+            elif place.position is not None and place.position < committed:
                 # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
                 return log.at(place.position + (place.position % _FRAME_ALIGNMENT == 0))
         if place.position is not None:
