@@ -41,9 +41,9 @@ ROOMS = {
     "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
     "files": Room(
         "files that Aeron's processes share: mark file, error log and what goes into it, CnC file, catalog, recording "
-        "log, node state",
+        "log, node state; checksums, names of segment files",
         "files error_handlers",
-        "common transport storage",
+        "common codecs transport storage",
     ),
     "agent": Room(
         "running an agent: its loop, its thread, its owner, its context, several on one thread",
@@ -68,7 +68,7 @@ ROOMS = {
     "archive-store": Room(
         "the archive's directory: catalog, positions, segments, and what a crash leaves of them",
         "archive.store",
-        "common codecs storage files recordings",
+        "common codecs storage files",
     ),
     "archive-sessions": Room(
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
@@ -84,7 +84,7 @@ ROOMS = {
     "consensus": Room(
         "the native consensus module: members and elections, sessions, timers, the log in and out, snapshots, recovery",
         "consensus",
-        "interface common transport storage settings codecs files agent recordings archive archive-client "
+        "interface common transport storage settings codecs files agent archive archive-client "
         "archive-sessions",
     ),
     "archive-front": Room(
@@ -102,7 +102,7 @@ ROOMS = {
     ),
     "replay": Room(
         "a recorded log, executed again by the real agent",
-        "replay recordings.diff recordings.replay",
+        "replay",
         "interface common settings codecs transport files service recordings",
     ),
     "sbe": Room("payloads that a user's SBE schema describes, as Arrow columns", "sbe", "common recordings"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -82,16 +81,3 @@ def test_the_document_has_the_table() -> None:
     assert markdown() in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), (
         "put what `python -m tests.layers` prints into docs/architecture.md"
     )
-
-
-@pytest.mark.parametrize(
-    ("public", "place"),
-    [
-        ("container.recordings.replay", "container.replay.execution"),
-        ("container.recordings.diff", "container.replay.diff"),
-    ],
-)
-def test_what_has_moved_keeps_its_public_name(public: str, place: str) -> None:
-    names = import_module(public)
-    assert names.__all__
-    assert [name for name in names.__all__ if getattr(names, name) is not getattr(import_module(place), name)] == []

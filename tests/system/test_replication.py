@@ -11,7 +11,7 @@ import pytest
 
 from container.archive.client.archive_client import ArchiveClientContext, ArchiveSnapshotStore
 from container.files.catalog import RecordingDescriptor, read_catalog
-from container.recordings.frame_reader import segment_file_name
+from container.files.segments import segment_file_name
 from container.testing import transport_probe as seam
 from container.testing.cluster import Node
 from container.testing.memory_transport import SteppingIdleStrategy

@@ -28,7 +28,7 @@ from container.common.values import shown
 from container.errors import ConfigurationError, RecordingUnavailableError
 from container.files.catalog import POSITION_MAX
 from container.files.directories import Directory, RemoteDirectory, SegmentReader, open_in
-from container.recordings.frame_reader import segment_file_name
+from container.files.segments import segment_file_name
 from container.recordings.shipped import (
     MANIFEST_DIRECTORY,
     MANIFEST_LENGTH_MAX,
