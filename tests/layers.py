@@ -84,8 +84,7 @@ ROOMS = {
     "consensus": Room(
         "the native consensus module: members and elections, sessions, timers, the log in and out, snapshots, recovery",
         "consensus",
-        "interface common transport storage settings codecs files agent archive archive-client "
-        "archive-sessions",
+        "interface common transport storage settings codecs files agent archive archive-client archive-sessions",
     ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
