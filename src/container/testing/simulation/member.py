@@ -8,7 +8,7 @@ from container.api import Role
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, EGRESS_STREAM_ID
 from container.common.error_texts import message_of, remark_on
 from container.errors import AgentTermination, ArchiveError, ClusterTermination
-from container.service.agent_runner import AgentRunner
+from container.service.service_agent import ServiceAgent
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.callback_errors import SKIP
 from container.testing.member_context import MemberContext, boot_time_ns, place
@@ -91,7 +91,7 @@ class SimulatedMember:
         self._loses_images = False
         self._module: ScriptedConsensusModule
         self._service: ObservedService
-        self._runner: AgentRunner
+        self._runner: ServiceAgent
         self._fiber: Fiber
         self._store: MemorySnapshotStore
 
@@ -263,7 +263,7 @@ class SimulatedMember:
             raise
         except BaseException:
             if not fiber.is_killed:  # the agent names it otherwise when it was killed while it idled
-                runner.on_close()
+                runner.close()
             raise
 
     def _idle(self) -> None:
