@@ -725,6 +725,10 @@ FACTS: dict[str, Callable[[], object]] = {
     "the version of a package": lambda: importlib.metadata.version("pytest"),
     "a file of a package": lambda: importlib.resources.files(container).joinpath("py.typed").read_bytes(),
     "a generator of numpy": numpy.random.default_rng,
+    "the generator that all of numpy shares": lambda: numpy.random.random(),
+    "an order by numpy's generator": lambda: numpy.random.permutation(4),
+    "numpy's time": lambda: numpy.datetime64("now"),
+    "numpy's day": lambda: numpy.datetime64("today", "D"),
     "local time": lambda: time.mktime((2020, 1, 1, 0, 0, 0, 0, 0, 0)),
     "an alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0),
 }
@@ -751,7 +755,19 @@ class Pair:
     other: str = "two"
 
 
+class Odd:
+    """Can be called, and has no attributes."""
+
+    def __call__(self, *_arguments: object) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
 HARMLESS: dict[str, Callable[[], object]] = {
+    "what has no attributes": lambda: Odd()(Odd()),
+    "a text": lambda: "now".upper() + repr("today"),
     "an import": lambda: sys.modules.pop("colorsys", None) and importlib.import_module("colorsys"),
     "a date that is read": lambda: datetime.datetime.strptime("2024-01-02", "%Y-%m-%d"),
     "a date that is written": lambda: datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC).strftime("%Y-%m-%d"),
@@ -768,6 +784,7 @@ HARMLESS: dict[str, Callable[[], object]] = {
     "a lock": lambda: threading.Lock().acquire(),
     "the thread's name": lambda: threading.current_thread().name,
     "numpy": lambda: repr(numpy.sort(numpy.frombuffer(bytes(8), "u1"))),
+    "a time of numpy": lambda: numpy.datetime64("2024-01-01T00:00:00"),
     "numbers by seed": lambda: numpy.random.Generator(numpy.random.PCG64(5)).integers(6),
 }
 
