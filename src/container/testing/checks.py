@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from container.common.differences import shown_apart
 from container.common.error_texts import message_of
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, SnapshotError
@@ -166,7 +167,7 @@ def _compare_events(
 ) -> None:
     for number, (wanted, found) in enumerate(itertools.zip_longest(expected, events)):
         if wanted != found:
-            raise DivergenceError(text.format(number, _event(found), _event(wanted)), position)
+            raise DivergenceError(text.format(number, *_events_apart(found, wanted)), position)
 
 
 def _lived(
@@ -176,6 +177,15 @@ def _lived(
         life(member)
         timers = [("timer", {"correlation_id": name, "deadline": deadline}) for name, deadline in member.timers.items()]
         return member.events() + timers, member.log_position
+
+
+def _events_apart(
+    found: tuple[str, dict[str, Any]] | None, wanted: tuple[str, dict[str, Any]] | None
+) -> tuple[str, str]:
+    if found is None or wanted is None or found[0] != wanted[0]:
+        return _event(found), _event(wanted)
+    left, right = shown_apart(found[1], wanted[1])
+    return f"{found[0]} {left}", f"{wanted[0]} {right}"
 
 
 def _event(event: tuple[str, dict[str, Any]] | None) -> str:

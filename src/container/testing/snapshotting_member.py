@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from container.common.differences import first_difference, shown_apart
 from container.common.values import shown
 from container.errors import SnapshotError
 from container.snapshots import decode_states
@@ -137,35 +138,10 @@ def state_difference(one: Sequence[bytes], other: Sequence[bytes], *, run: str =
         states, other_states = decode_states(one), decode_states(other)
     except SnapshotError:
         states = other_states = {}  # in a format of the service's own
-    if found := _first_difference(states, other_states, ""):
-        path, left, right = found
-        return f"{path}: {left} in {run}, {right} now."
+    if found := first_difference(states, other_states):
+        return f"{found.path}: {found.one} in {run}, {found.other} now."
     for index, (message, other_message) in enumerate(zip(one, other, strict=False)):
         if message != other_message:
-            pairs = enumerate(zip(message, other_message, strict=False))
-            at = next(
-                (at for at, (byte, other_byte) in pairs if byte != other_byte), min(len(message), len(other_message))
-            )
-            begin = max(at - 16, 0)
-            return (
-                f"Message {index} of the snapshot differs from byte {at} on: {shown(message[begin:])} in {run}, "
-                f"{shown(other_message[begin:])} now, both from byte {begin} on."
-            )
+            left, right = shown_apart(message, other_message)
+            return f"Message {index} of the snapshot: {left} in {run}, {right} now."
     return f"The snapshot has {len(one)} messages in {run}, {len(other)} now."
-
-
-def _first_difference(one: Any, other: Any, path: str) -> tuple[str, str, str] | None:
-    """The place of the first value that differs, and both values as text; None when there is none."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in one:
-            if key in other and (found := _first_difference(one[key], other[key], f"{path}.{key}".lstrip("."))):
-                return found
-        if list(one) != list(other):
-            return f"the keys of {path}, or their order", shown(list(one)), shown(list(other))
-        return None
-    if isinstance(one, list) and isinstance(other, list):
-        for index, (value, other_value) in enumerate(zip(one, other, strict=False)):
-            if found := _first_difference(value, other_value, f"{path}[{index}]"):
-                return found
-        return None if len(one) == len(other) else (f"the length of {path}", str(len(one)), str(len(other)))
-    return None if one == other and type(one) is type(other) else (path, shown(one), shown(other))

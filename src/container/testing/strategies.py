@@ -44,6 +44,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, NOT_CONNECTED, CloseReason, Role
+from container.common.differences import shown_apart
 from container.common.values import shown
 from container.errors import ConfigurationError
 from container.testing.findings import DivergenceError
@@ -289,9 +290,10 @@ class ServiceMachine(RuleBasedStateMachine):
         position, timers = member.log_position, member.timers
         member.restart(snapshot)
         if member.replayed_timers != timers:
+            replayed, before = shown_apart(member.replayed_timers, timers)
             raise DivergenceError(
-                f"after a restart from {begin} the timers are {shown(member.replayed_timers)}, by correlation id with "
-                f"their deadlines; before it they were {shown(timers)}",
+                f"after a restart from {begin} the timers are {replayed}, by correlation id with their deadlines; "
+                f"before it they were {before}",
                 position,
             )
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from container.api import CloseReason, TimeUnit
 from container.common.aeron_defaults import EGRESS_STREAM_ID
+from container.common.differences import shown_apart
+from container.common.values import shown
 from container.settings.callback_errors import HALT
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_member import Service
@@ -708,10 +710,11 @@ class SimulatedCluster:
             member.service_message_count += 1
         if number < len(self.requests):
             if self.requests[number] != request:
+                left, right = _requests_apart(request, self.requests[number])
                 self.find(
                     "requests",
-                    f"request {number} of the service to the cluster is {_shown(request)} from {member.whose}, and "
-                    f"{_shown(self.requests[number])} from {self.senders[number]}",
+                    f"request {number} of the service to the cluster is {left} from {member.whose}, and {right} from "
+                    f"{self.senders[number]}",
                     member,
                 )
             return
@@ -776,7 +779,8 @@ class SimulatedCluster:
         if what == "snapshot" or self.state_of is None:
             difference = state_difference(expected, state, run=first)
         else:
-            difference = f"{expected!r} in {first}, {state!r} now."
+            left, right = shown_apart(expected, state)
+            difference = f"{left} in {first}, {right} now."
         self.find(
             what,
             f"the {what} of {whose} at log position {position} differs from that of {first}. {difference}",
@@ -785,7 +789,12 @@ class SimulatedCluster:
         )
 
 
+def _requests_apart(one: Any, other: Any) -> tuple[str, str]:
+    if isinstance(one, SessionMessage) and isinstance(other, SessionMessage) and one.payload != other.payload:
+        left, right = shown_apart(one.payload, other.payload)
+        return f"a message {left}", f"a message {right}"
+    return _shown(one), _shown(other)
+
+
 def _shown(request: Any) -> str:
-    if isinstance(request, SessionMessage):
-        return f"a message {request.payload[:60]!r}"
-    return str(request)
+    return f"a message {shown(request.payload)}" if isinstance(request, SessionMessage) else str(request)
