@@ -36,6 +36,7 @@ from container.api import (
     SnapshotImage,
 )
 from container.errors import ConfigurationError, ContainerError, SnapshotError
+from container.service.state_difference import state_difference
 from container.testing import MemoryMember
 from container.testing.checks import (
     DivergenceError,
@@ -53,7 +54,6 @@ from container.testing.checks import (
     write_golden_snapshot,
 )
 from container.testing.lives import GeneratedLife
-from container.testing.snapshotting_member import state_difference
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
 from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State

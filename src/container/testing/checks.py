@@ -31,6 +31,7 @@ from container.common.differences import shown_apart
 from container.common.error_texts import message_of
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, SnapshotError
+from container.service.state_difference import state_difference
 from container.testing.environments import ENVIRONMENTS, Environment, check_environments
 from container.testing.findings import (
     DivergenceError,
@@ -42,7 +43,7 @@ from container.testing.findings import (
 )
 from container.testing.forbidden_calls import check_calls
 from container.testing.memory_member import MemoryMember, MemorySession, MemorySnapshot, ServiceFactory
-from container.testing.snapshotting_member import SnapshottingMember, state_difference, states_of
+from container.testing.snapshotting_member import SnapshottingMember, states_of
 
 __all__ = [
     "ENVIRONMENTS",
@@ -396,7 +397,7 @@ def compare_golden_snapshot(service: ServiceFactory, life: Life, path: str | Pat
             return False
         error: ContainerError = DivergenceError(
             f"{file}: the state after this life is not that of the golden snapshot: "
-            f"{state_difference(golden.state, present.state, run='the snapshot')} {_UPDATE_ADVICE}",
+            f"{state_difference(golden.state, present.state, run='in the snapshot')} {_UPDATE_ADVICE}",
             present.log_position,
         )
     except FileNotFoundError:

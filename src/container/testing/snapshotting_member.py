@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from container.common.differences import first_difference, shown_apart
 from container.common.values import shown
-from container.errors import SnapshotError
-from container.snapshots import decode_states
+from container.service.state_difference import state_difference
 from container.testing.findings import DivergenceError, Life
 from container.testing.memory_member import (
     MemoryMember,
@@ -130,18 +128,3 @@ def _events_before(member: MemoryMember, position: int, count: int) -> str:
         payload = f" {shown(fields.pop('payload'))}" if "payload" in fields else ""
         lines.append(f"  {entry.position}: {name}{payload} {shown(fields, _FIELDS_LENGTH)}")
     return "The last events before it:\n" + "\n".join(lines)
-
-
-def state_difference(one: Sequence[bytes], other: Sequence[bytes], *, run: str = "the other run") -> str:
-    """Where two states differ, in a sentence: the value's path, or the message and byte of the snapshots."""
-    try:
-        states, other_states = decode_states(one), decode_states(other)
-    except SnapshotError:
-        states = other_states = {}  # in a format of the service's own
-    if found := first_difference(states, other_states):
-        return f"{found.path}: {found.one} in {run}, {found.other} now."
-    for index, (message, other_message) in enumerate(zip(one, other, strict=False)):
-        if message != other_message:
-            left, right = shown_apart(message, other_message)
-            return f"Message {index} of the snapshot: {left} in {run}, {right} now."
-    return f"The snapshot has {len(one)} messages in {run}, {len(other)} now."

@@ -16,6 +16,7 @@ from container.api import CloseReason, TimeUnit
 from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.common.differences import shown_apart
 from container.common.values import shown
+from container.service.state_difference import state_difference
 from container.settings.callback_errors import HALT
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_member import Service
@@ -27,7 +28,6 @@ from container.testing.simulation.observed_service import ObservedService
 from container.testing.simulation.plan import LEADER, OPERATIONS, Plan
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
-from container.testing.snapshotting_member import state_difference
 
 MESSAGE, TIMER, OPEN, CLOSE, TERM, SNAPSHOT = range(1, 7)
 _FRAME_HEADER_LENGTH = 32
@@ -777,7 +777,7 @@ class SimulatedCluster:
         if expected == state:
             return
         if what == "snapshot" or self.state_of is None:
-            difference = state_difference(expected, state, run=first)
+            difference = state_difference(expected, state, run=f"in {first}")
         else:
             left, right = shown_apart(expected, state)
             difference = f"{left} in {first}, {right} now."
