@@ -116,6 +116,7 @@ ROOMS = {
         "testing.checks testing.environment_process testing.environments testing.findings testing.forbidden_calls "
         "testing.manual_time testing.member_context testing.memory_channel testing.memory_log testing.memory_member "
         "testing.memory_stores testing.memory_stream testing.memory_transport testing.recording_service "
+        "testing.reference_member "
         "testing.scripted_consensus_module testing.scripted_life testing.scripted_member "
         "testing.scripted_messages testing.set_iteration testing.set_uses testing.snapshotting_member "
         "testing.strategies testing.transport_probe",

@@ -53,6 +53,7 @@ from container.api import (
     SnapshotImage,
 )
 from container.errors import ConfigurationError, ContainerError, SnapshotError
+from container.service.state_difference import state_difference
 from container.testing import MemoryMember
 from container.testing.checks import (
     DivergenceError,
@@ -70,7 +71,6 @@ from container.testing.checks import (
     write_golden_snapshot,
 )
 from container.testing.lives import GeneratedLife
-from container.testing.snapshotting_member import state_difference
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
 from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State
@@ -132,7 +132,7 @@ def test_a_replay_finds_state_that_no_snapshot_has() -> None:
     ("one", "other", "text"),
     [
         ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "State.a[1].b: 2 in the other run, 3 now."),
-        ({"a": [1]}, {"a": [1, 2]}, "the length of State.a: 1 in the other run, 2 now."),
+        ({"a": [1]}, {"a": [1, 2]}, "the length of State.a: 1 in the other run, 2 (2 at [1]) now."),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, "the keys of State, or their order: ['a', 'b'] in the other run, ['b'"),
         ({"a": 1}, {"a": True}, "State.a: 1 in the other run, True now."),
     ],
@@ -149,8 +149,9 @@ def test_astate_difference_is_named_by_its_path(one: Any, other: Any, text: str)
 def test_astate_difference_of_other_bytes_is_named_by_its_place() -> None:
     same = bytes(100)
     text = state_difference([same, same + b"one"], [same, same + b"other"])
-    assert text.startswith("Message 1 of the snapshot differs from byte 101 on: b'")
-    assert "ne' in the other run" in text
+    assert text.startswith("Message 1 of the snapshot: b'")
+    assert "one' from byte 85 on in the other run, b'" in text
+    assert text.endswith("other' from byte 85 on now.")
     assert state_difference([same], [same, same]) == "The snapshot has 1 messages in the other run, 2 now."
 
 
