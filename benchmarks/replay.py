@@ -79,7 +79,7 @@ def from_memory(make: Callable[[], ClusteredService | ServiceHandler], messages:
             agent.do_work()
         spent += time.process_time() - begin
     counted = getattr(service, "count", messages)
-    agent.on_close()
+    agent.close()
     gc.collect()  # a gigabyte of log, and it refers to itself
     if counted != messages or member.errors:
         raise RoundFailed(f"{counted} of {messages} messages; errors: {member.errors[:3]}")

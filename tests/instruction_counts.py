@@ -79,7 +79,7 @@ def feed(service: ClusteredService | ServiceHandler, messages: int) -> None:
         raise RuntimeError(f"log position {position} instead of {end}, errors: {member.errors}")
     if (count := getattr(service, "count", messages)) != messages:
         raise RuntimeError(f"{messages} messages were logged, the service had {count}")
-    member.agent.on_close()
+    member.agent.close()
 
 
 def run_callgrind(output: Path, program: Sequence[str], *options: str) -> None:

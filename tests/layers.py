@@ -45,6 +45,11 @@ ROOMS = {
         "files error_handlers",
         "common transport storage",
     ),
+    "agent": Room(
+        "running an agent: its loop, its thread, its owner, its context, several on one thread",
+        "agent",
+        "common settings transport storage aeron files",
+    ),
     "archive": Room(
         "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
         "archive.authentication archive.channel_texts archive.replay_request archive.replication_request",
@@ -56,7 +61,7 @@ ROOMS = {
     "service": Room(
         "inside the member: agent, adapters, proxy, sessions, snapshots",
         "service snapshots",
-        "interface common settings codecs transport",
+        "interface common settings codecs transport agent",
     ),
     "client": Room("the client of a cluster", "client", "interface common settings codecs transport aeron"),
     "recordings": Room("recordings of a member as Arrow columns", "recordings", "common codecs transport files"),
@@ -79,14 +84,14 @@ ROOMS = {
     "consensus": Room(
         "the native consensus module: members and elections, sessions, timers, the log in and out, snapshots, recovery",
         "consensus",
-        "interface common transport storage settings codecs aeron files recordings archive archive-client "
+        "interface common transport storage settings codecs files agent recordings archive archive-client "
         "archive-sessions",
     ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
         "command `aeron-cluster archive`",
         "archive",
-        "common transport storage settings aeron files archive archive-sessions archive-store archive-conductor",
+        "common transport storage settings files agent archive archive-sessions archive-store archive-conductor",
     ),
     "operate": Room(
         "what operators ask of a node: facts from its files and counters, control of a running one, deletions, as text "
@@ -110,7 +115,7 @@ ROOMS = {
     "memory": Room(
         "for tests: a member in memory: the seam over memory, and a scripted consensus module",
         "testing.checks testing.environment_process testing.environments testing.findings testing.forbidden_calls "
-        "testing.manual_time testing.memory_channel testing.memory_log testing.memory_member "
+        "testing.manual_time testing.member_context testing.memory_channel testing.memory_log testing.memory_member "
         "testing.memory_stores testing.memory_stream testing.memory_transport testing.recording_service "
         "testing.reference_member "
         "testing.scripted_consensus_module testing.scripted_life testing.scripted_member "
@@ -131,7 +136,7 @@ ROOMS = {
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context node run_service setting_types",
-        "interface common settings transport storage aeron files archive-client service client consensus "
+        "interface common settings transport storage aeron files agent archive-client service client consensus "
         "archive-front operate pipeline replay testing",
     ),
 }

@@ -17,7 +17,7 @@ from container.common.aeron_defaults import INGRESS_STREAM_ID
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.errors import AgentTermination
 from container.service.agent_context import AgentContext
-from container.service.agent_runner import AgentRunner
+from container.service.service_agent import ServiceAgent
 from container.service.service_handler import PythonServiceHandler
 from container.settings.callback_errors import SKIP
 from container.testing import transport_probe as seam
@@ -185,7 +185,7 @@ class MemberWorld:
                 "log_channel": "aeron:udp?term-length=64k",
                 "archive_control_channel": ARCHIVE_CONTROL_CHANNEL,
                 "is_ipc_ingress_allowed": True,
-                "threading_mode": "INVOKER",
+                "use_agent_invoker": True,
                 **self.settings,
             },
         )
@@ -202,7 +202,7 @@ class MemberWorld:
 
     def close(self) -> None:
         """End everything but the driver in order."""
-        self.container.on_close()
+        self.container.close()
         self.service_client.close()
         self.agent.close()
         self.client.close()
@@ -215,10 +215,10 @@ class MemberWorld:
         with contextlib.redirect_stderr(io.StringIO()):  # a mark file says where it has saved its errors
             self._open()
 
-    def _container(self) -> AgentRunner:
+    def _container(self) -> ServiceAgent:
         client = self.service_client = self.driver.connect("service")
         trackers = [DurationTracker(seam.add_counter(client, 1), seam.add_counter(client, 2), 10**9) for _ in range(2)]
-        return AgentRunner(
+        return ServiceAgent(
             AgentContext(
                 client=client,
                 clock=self.clock,

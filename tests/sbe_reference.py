@@ -24,6 +24,7 @@ class Reference:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.order = ">" if schema.is_big_endian else "<"
+        self._free_entries = 0
 
     # Writing
 
@@ -90,7 +91,7 @@ class Reference:
                 struct.pack_into(self.order + _unsigned(field.number), out, field.number.offset, value)
         elif isinstance(field, Choices):
             if field.number.since <= version:
-                value = sum(1 << bit for bit in field.bits if random.random() < 0.5)
+                value = sum(1 << bit for bit in field.bits.values() if random.random() < 0.5)
                 struct.pack_into(self.order + _unsigned(field.number), out, field.number.offset, value)
         elif field.constant is not None or field.since > version:
             return
@@ -131,6 +132,7 @@ class Reference:
         message = next((one for one in schema.messages if one.template_id == template_id), None)
         if schema_id != schema.schema_id or message is None:
             raise Wrong
+        self._free_entries = len(payload) + 255
         values, _ = self._read(payload, schema.header_size, message.block, block_length, version)
         return message.name, values
 
@@ -154,12 +156,16 @@ class Reference:
             length = self._number(payload, at, group.block_length)
             count = self._number(payload, at, group.count)
             at += group.header_size
-            if count > len(payload) - at + 1:
+            if count > len(payload) - at + self._free_entries:
                 raise Wrong
             items = found[group.name] = []
             for _ in range(count):
-                item, at = self._read(payload, at, group.block, length, version)
+                item, end = self._read(payload, at, group.block, length, version)
+                self._free_entries -= end == at
+                if self._free_entries < 0:
+                    raise Wrong
                 items.append(item)
+                at = end
         for data in block.data:
             if data.since > version:
                 found[data.name] = None
@@ -188,7 +194,7 @@ class Reference:
         if isinstance(field, Choices):
             is_there = field.number.since <= version
             code = self._number(payload, at, field.number) if is_there else 0
-            return {name: bool(code >> bit & 1) if is_there else None for bit, name in field.bits.items()}
+            return {name: bool(code >> bit & 1) if is_there else None for name, bit in field.bits.items()}
         if field.constant is not None:
             return field.constant
         if field.since > version:
@@ -196,7 +202,7 @@ class Reference:
         if isinstance(field, Text):
             begin = at + field.offset
             text = payload[begin : begin + field.length].partition(b"\0")[0]
-            return None if field.is_optional and not text else _decoded(text, field.encoding)
+            return None if field.null == 0 and not text else _decoded(text, field.encoding or "")
         if field.length is None:
             return self._cell(self._number(payload, at, field), field)
         return [

@@ -228,7 +228,7 @@ class Node:
     def close(self) -> None:
         """The node is killed."""
         for member in self.members:
-            member.agent.on_close()
+            member.agent.close()
         self.cm.close()
 
     def _tracker(self, service_id: int) -> Tracker:

@@ -129,7 +129,7 @@ def test_a_client_that_fails_to_forget_the_listener_keeps_nothing_open(module: M
         raise error
 
     member = member_with(module, removing=fail).lead()
-    member.agent.on_close()
+    member.agent.close()
     assert member.errors == [error]
     assert member.mark_file.is_terminated
     assert member.is_context_closed
@@ -145,5 +145,5 @@ def test_a_mark_file_that_can_not_be_freed_and_a_context_that_can_not_be_closed_
     member = ScriptedMember().lead()
     member.context.close = close
     member.mark_file.error = errors[0]
-    member.agent.on_close()
+    member.agent.close()
     assert member.errors == errors

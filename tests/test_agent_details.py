@@ -13,7 +13,7 @@ from container.api import CloseReason, Role, SessionMessages, TimeUnit
 from container.archive.client.archive_client import ArchiveClientContext, ArchiveSnapshotStore
 from container.errors import AgentTermination, ArchiveError, ConfigurationError, ContainerError
 from container.service.agent_events import AgentListener
-from container.service.agent_runner import AgentRunner
+from container.service.service_agent import ServiceAgent
 from container.testing import transport_probe as seam
 from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.recording_service import RecordingService
@@ -301,7 +301,7 @@ def test_the_agent_listens_to_its_client_from_its_start_to_its_end() -> None:
     assert not listens(member)
     member.start()
     assert listens(member)
-    member.agent.on_close()
+    member.agent.close()
     assert not listens(member)
 
 
@@ -316,7 +316,7 @@ def test_no_background_work_is_done_from_the_end_on() -> None:
         return len(background)
 
     counted = member.in_callback(idles, "on_terminate")
-    member.agent.on_close()
+    member.agent.close()
     assert counted == [0]
 
 
@@ -325,7 +325,7 @@ def test_streams_are_left_to_a_client_that_is_the_agents_own(owns_client: bool) 
     member = ScriptedMember().lead()
     member.open_session()
     member.context.owns_client = owns_client
-    member.agent.on_close()
+    member.agent.close()
     left = {each.stream_id for each in member.client.open_resources if hasattr(each, "stream_id")}
     assert left == ({102, 104, 105} if owns_client else set())
 
@@ -345,8 +345,8 @@ def test_a_member_is_closed_once() -> None:
     member = ScriptedMember().lead()
     closed: list[bool] = []
     member.context.close = lambda: closed.append(True)
-    member.agent.on_close()
-    member.agent.on_close()
+    member.agent.close()
+    member.agent.close()
     assert closed == [True]
     assert member.service.of("on_terminate") == [()]
 
@@ -903,6 +903,6 @@ def test_a_context_with_a_wrong_attribute_makes_no_agent(name: str, value: objec
     context = ScriptedMember().context
     setattr(context, name, value)
     with pytest.raises(ConfigurationError, match=text):
-        AgentRunner(context)
+        ServiceAgent(context)
     with pytest.raises(AttributeError):
         context.clokc = value  # type: ignore[attr-defined]

@@ -274,7 +274,7 @@ def test_a_member_that_ends_while_it_connects_a_new_session_leaves_no_egress(del
     member.cm.open_session(7, connect_egress=False)
     with pytest.raises(AgentTermination, match="interrupted"):
         member.commit()
-    member.agent.on_close()
+    member.agent.close()
     for _ in range(20):
         member.clock.advance(1_100_000)
     assert len(member.driver.publications()) <= before
@@ -335,7 +335,7 @@ def test_an_end_gives_up_what_is_still_waited_for(end: str) -> None:
         member.cm.end_log()
         member.work()
     else:
-        member.agent.on_close()
+        member.agent.close()
     for _ in range(2_000):
         member.clock.advance(1_100_000)
         if end != "agent":

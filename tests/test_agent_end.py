@@ -34,7 +34,7 @@ def test_s48_abort_calls_on_terminate_once_acks_at_the_position_and_runs_the_hoo
     assert member.service.of("on_terminate") == [()]
     assert member.cm.acks[-1] == (position, 1_000, 2, NULL_VALUE, 0)
     assert member.hooks == 1
-    member.agent.on_close()
+    member.agent.close()
     assert member.service.of("on_terminate") == [()]
     assert member.mark_file.is_terminated
     assert member.is_context_closed
@@ -144,7 +144,7 @@ def test_s52_a_closed_commit_counter_is_an_event_and_an_expected_end() -> None:
     assert member.errors == [], "the event is not counted"
     assert member.hooks == 1
     assert member.service.of("on_terminate") == []
-    member.agent.on_close()
+    member.agent.close()
     assert member.service.of("on_terminate") == [()]
 
 
@@ -198,7 +198,7 @@ def test_a_log_that_ends_with_the_consensus_module_makes_a_follower_first() -> N
     member.work(1)
     member.cm.remove_commit_counter()
     member.terminated()
-    member.agent.on_close()
+    member.agent.close()
     assert member.service.names()[-2:] == ["on_role_change", "on_terminate"]
     assert member.service.of("on_role_change")[-1] == (Role.FOLLOWER,)
 
@@ -212,7 +212,7 @@ def test_s53_a_dead_driver_ends_the_agent_without_on_terminate(is_invoker: bool)
     assert str(termination) == "unexpected Aeron close"
     assert not isinstance(termination, ClusterTermination)
     assert member.hooks == 1
-    member.agent.on_close()
+    member.agent.close()
     assert member.service.of("on_terminate") == []
     assert member.mark_file.is_terminated
     assert member.is_context_closed
@@ -244,7 +244,7 @@ def test_s53_an_error_handler_of_the_client_that_raises_does_not_hide_the_driver
     with pytest.raises(AgentTermination, match="^unexpected Aeron close$"):
         member.agent.do_work()
     assert member.errors == [error]
-    member.agent.on_close()
+    member.agent.close()
     assert member.service.of("on_terminate") == []
 
 
@@ -281,8 +281,8 @@ def test_an_error_handler_of_the_client_that_raises_leaves_the_duty_cycle_whole(
 def test_s54_a_close_calls_on_terminate_once_and_closes_what_the_agent_opened() -> None:
     member = ScriptedMember().lead()
     member.open_session()
-    member.agent.on_close()
-    member.agent.on_close()
+    member.agent.close()
+    member.agent.close()
     assert member.service.of("on_terminate") == [()]
     assert [resource for resource in member.client.open_resources if hasattr(resource, "channel")] == [], (
         "streams are closed, the client is not the agent's"
@@ -293,7 +293,7 @@ def test_s54_a_close_calls_on_terminate_once_and_closes_what_the_agent_opened() 
 
 def test_the_close_of_an_agent_that_did_not_start_calls_nothing() -> None:
     member = ScriptedMember()
-    member.agent.on_close()
+    member.agent.close()
     assert member.service.names() == []
     assert member.mark_file.is_terminated
 
@@ -301,7 +301,7 @@ def test_the_close_of_an_agent_that_did_not_start_calls_nothing() -> None:
 def test_an_exception_in_on_terminate_does_not_stop_the_close() -> None:
     member = ScriptedMember().lead()
     member.in_callback(lambda _cluster: 1 // 0, "on_terminate")
-    member.agent.on_close()
+    member.agent.close()
     assert [type(error) for error in member.errors] == [ZeroDivisionError]
     assert member.is_context_closed
 

@@ -344,7 +344,7 @@ def test_an_agent_that_is_closed_in_the_gap_leaves_nothing() -> None:
 
 def close_leaves_nothing(member: ScriptedMember) -> None:
     """Closes the agent, after which its client has nothing open."""
-    member.agent.on_close()
+    member.agent.close()
     left = [resource for resource in member.client.open_resources if "Counter" not in type(resource).__name__]
     assert left == []
     assert member.errors == []

@@ -234,7 +234,7 @@ def test_a_log_image_that_never_comes_ends_the_agent_after_30_s() -> None:
     assert member.hooks == 1
     assert len(member.cm.acks) == 1
     assert not any("log-sc" in channel for channel in _subscribed(member)), "the subscription is closed"
-    member.agent.on_close()
+    member.agent.close()
     assert member.service.names()[-1] == "on_terminate"
 
 

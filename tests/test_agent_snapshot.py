@@ -332,7 +332,7 @@ def test_an_end_in_the_middle_of_a_snapshot_ends_the_agent_in_order(ending: str)
     member.cm.commit()
     assert isinstance(member.terminated(), AgentTermination)
     assert member.hooks == 1
-    member.agent.on_close()
+    member.agent.close()
     assert member.mark_file.is_terminated
 
 

@@ -207,7 +207,7 @@ def test_s16_an_exception_in_on_start_is_acked_with_minus_one_and_ends_the_agent
     assert "failed to start service=clustered-service-0-0 leadershipTermId=-1 logPosition=0" in str(termination)
     assert "ClusterTool" not in str(termination)
     assert member.cm.acks == [(0, 0, 0, NULL_VALUE, 0)]
-    member.agent.on_close()
+    member.agent.close()
     assert member.hooks == 0
     assert member.service.names() == ["on_start"], "on_terminate is not called"
     assert member.mark_file.is_terminated
@@ -308,7 +308,7 @@ def test_an_end_while_waiting_is_not_acknowledged_as_a_failed_start(mark: str) -
     }[mark]
     member.after_idles(1, ending)
     failing(member)
-    member.agent.on_close()
+    member.agent.close()
     assert mark == "driver" or member.cm.acks == []
     assert member.mark_file.is_terminated
 

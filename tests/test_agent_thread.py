@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from container.agent.agent_thread import pin_to_cpu, set_timer_slack, timer_slack
 from container.errors import ConfigurationError
-from container.service.agent_thread import pin_to_cpu, set_timer_slack, timer_slack
 from container.testing.process import wait_until
 from container.testing.recording_service import RecordingService
 from tests.limits import LIMIT_S

@@ -113,7 +113,7 @@ def main_help(capsys: pytest.CaptureFixture[str]) -> str:
         (["--archive-id", "ten"], "argument --archive-id: 'ten': must be a whole number"),
         (["--config", "/no/such/file"], "config file /no/such/file cannot be read"),
         (["--threading-mode", "DEDICATED"], "threading_mode='DEDICATED': must be SHARED or INVOKER"),
-        (["--threading-mode", "INVOKER"], "threading_mode=INVOKER: the command waits for an archive with a thread"),
+        (["--threading-mode", "INVOKER"], "this waits for an archive with a thread of its own"),
         ([], "control_channel must be given, such as aeron:udp?endpoint=localhost:8010"),
     ],
 )

@@ -629,7 +629,7 @@ def test_invoke_and_close_inside_a_callback(invoked: tuple[Owner, Archive]) -> N
     assert archive.invoke() == 5
     assert refusals == [
         "invoke() was called from inside a callback of the archive",
-        "a duty cycle of the archive is in progress: a callback must not run another one",
+        "a duty cycle is in progress: a callback of the archive must not run another one",
     ]
     assert not archive.is_running
     assert owner.conductor.calls == ["start", "do_work", "close"]
@@ -763,7 +763,7 @@ def test_a_thread_goes_on_after_errors(running: Callable[..., tuple[Owner, Archi
 def test_a_close_waits_for_a_cycle_in_progress_and_says_so(
     running: Callable[..., tuple[Owner, Archive]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("container.common.agent_owner._CLOSE_REPORT_INTERVAL_S", 0.01)
+    monkeypatch.setattr("container.agent.agent_owner._INTERRUPTION_INTERVAL_S", 0.01)
     go_on, is_inside = threading.Event(), threading.Event()
 
     def act() -> int:
@@ -773,9 +773,9 @@ def test_a_close_waits_for_a_cycle_in_progress_and_says_so(
 
     _owner, archive = running(lambda conductor: conductor.actions.update(do_work=act))
     assert is_inside.wait(LIMIT_S)
-    with pytest.raises(TimedOutError, match="has not ended 0 s after close.*: its disk or a callback keeps it"):
+    with pytest.raises(TimedOutError, match="has not ended 0 s after close.*: a callback or its disk keeps it"):
         archive.close(timeout=0.05)
-    assert "its disk or a callback keeps it" in caplog.text
+    assert "a callback or its disk keeps it" in caplog.text
     assert archive.is_running
     go_on.set()
     archive.close()

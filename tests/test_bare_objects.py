@@ -26,6 +26,7 @@ HEAPTYPE = 1 << 9
 OPEN = {
     f"container.{name}"
     for name in [
+        "agent.agent.Agent",
         "service.cluster.Cluster",
         "service.event_handler.EventHandler",
         "service.service_handler.ServiceHandler",

@@ -17,7 +17,7 @@ from container.api import Cluster, Role, SessionMessages
 from container.common import error_texts
 from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.errors import AgentTermination, ArchiveError, ClusterError, ContainerError
-from container.service.agent_runner import AgentRunner
+from container.service.service_agent import ServiceAgent
 from container.settings.callback_errors import HALT, SKIP, is_foreign
 from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.recording_service import RecordingService
@@ -215,7 +215,7 @@ def test_a_member_without_the_memory_to_end_or_to_skip_ends_all_the_same(
 def test_an_end_without_the_memory_to_report_takes_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     member = ScriptedMember(RaisingAtEnd()).lead()
     monkeypatch.setattr(error_texts, "report_with", _no_memory)
-    member.agent.on_close()
+    member.agent.close()
     assert member.mark_file.is_terminated
 
 
@@ -253,7 +253,7 @@ def test_one_member_that_fails_alone_ends_and_agrees_again_after_its_replay() ->
     alone.service.failing[b"11"] = MemoryError()
     logged(alone, *payloads)
     alone.terminated()
-    alone.agent.on_close()
+    alone.agent.close()
     assert alone.service.total == sum(range(1, 11)), "nothing behind the failed event is applied"
     again = ScriptedMember(Total(), callback_error_policy=HALT).follow()
     again.deliver(*payloads)
@@ -881,7 +881,7 @@ def test_whatever_on_terminate_raises_the_termination_is_acknowledged(error: Bas
     termination = member.terminated()
     assert getattr(termination, "is_expected", False)
     assert len(member.cm.acks) == acks + 1
-    member.agent.on_close()
+    member.agent.close()
     assert member.mark_file.is_terminated
     assert member.is_context_closed
     assert member.errors == [error]
@@ -891,7 +891,7 @@ def test_whatever_on_terminate_raises_the_termination_is_acknowledged(error: Bas
 def test_whatever_on_terminate_raises_the_close_goes_on(error: BaseException) -> None:
     member = ScriptedMember().lead()
     member.service.actions["on_terminate"] = raising(error)
-    member.agent.on_close()
+    member.agent.close()
     assert member.mark_file.is_terminated
     assert member.is_context_closed
     assert member.errors == [error]
@@ -903,7 +903,7 @@ def test_whatever_the_termination_hook_raises_the_end_goes_on(error: BaseExcepti
     member.context.termination_hook = raising(error)
     member.cm.termination_position(member.service.cluster.log_position)
     assert getattr(member.terminated(), "is_expected", False)
-    member.agent.on_close()
+    member.agent.close()
     assert member.is_context_closed
     assert member.errors == [error]
 
@@ -916,7 +916,7 @@ def test_an_interrupt_while_on_terminate_idles_closes_in_order() -> None:
         member.service.cluster.idle()
 
     member.service.actions["on_terminate"] = waits
-    member.agent.on_close()
+    member.agent.close()
     assert member.mark_file.is_terminated
     assert member.is_context_closed
 
@@ -926,7 +926,7 @@ def test_nothing_may_be_sent_from_on_terminate_of_a_close() -> None:
     raised = member.in_callback(
         lambda cluster: refusal(ClusterError, lambda: cluster.schedule_timer(1, 2)), "on_terminate"
     )
-    member.agent.on_close()
+    member.agent.close()
     assert "on_terminate" in raised[0]
 
 
@@ -941,9 +941,9 @@ def test_an_idle_strategy_that_fails_ends_the_member() -> None:
 
 def test_a_runner_is_whole_or_not_there() -> None:
     with pytest.raises(TypeError):
-        AgentRunner()  # type: ignore[call-arg]
+        ServiceAgent()  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
-        AgentRunner(object())  # type: ignore[arg-type]
+        ServiceAgent(object())  # type: ignore[arg-type]
 
 
 def test_run_halts_and_closes() -> None:

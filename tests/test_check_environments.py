@@ -16,6 +16,7 @@ import pytest
 from container.errors import ConfigurationError, ContainerError
 from container.testing import environments
 from container.testing.checks import ENVIRONMENTS, DivergenceError, Environment, check_environments
+from tests.rule_breakers import Arguments, HostOnce, VariableOnce
 from tests.services import Adding, Exiting, Hour, Joining, LocalTime, Patient, Racing, Today, Versioned, Year
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,6 +160,13 @@ def test_a_process_that_fails_while_a_cause_is_looked_for_is_a_difference() -> N
     fails = Environment({**PLAIN.variables, "PYTHONHASHSEED": "1"})
     with pytest.raises(DivergenceError, match="it differs with PYTHONHASHSEED, and also with TZ"):
         check(Dying, *ENVIRONMENTS[:2], fails)
+
+
+def test_a_service_that_has_looked_at_its_process_on_import_is_found_by_another_member() -> None:
+    for service in (Arguments, HostOnce, VariableOnce):
+        with pytest.raises(DivergenceError, match="it differs with member; look for arguments, and for the names of"):
+            check_environments(service, LIFE, environments=[PLAIN, Environment(PLAIN.variables, member="ada")])
+    assert check(Adding, PLAIN, Environment(PLAIN.variables, member="ada")) > 100
 
 
 def test_a_wall_clock_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
+import decimal
+import getpass
+import hashlib
+import importlib.metadata
+import importlib.resources
+import io
 import json
+import locale
 import logging
+import mmap
+import os
+import pickle
+import platform
 import random
 import re
+import resource
+import secrets
+import signal
 import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -19,9 +35,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+import numpy
 import pytest
 
 import container
@@ -364,6 +381,18 @@ def test_a_payload_that_makes_a_callback_raise_is_shown() -> None:
         int(e.value.payload)
 
 
+@pytest.mark.parametrize("end", [SystemExit(3), GeneratorExit(), BaseExceptionGroup("x", [SystemExit()])], ids=repr)
+def test_a_payload_that_ends_the_process_is_shown(end: BaseException) -> None:
+    class Leaving(Adding):
+        def add(self, payload: bytes) -> None:
+            if len(payload) > 100:
+                raise end
+
+    with pytest.raises(HostilePayloadError, match=rf"message \d+ of seed 1 is b.*: {type(end).__name__}: ") as e:
+        check_payloads(Leaving, [b"12"])
+    assert len(e.value.payload) > 100
+
+
 def test_a_payload_that_ends_snapshots_is_found() -> None:
     with pytest.raises(
         HostilePayloadError, match=r"the snapshot after message \d+ of seed 1, which is .*OverflowError"
@@ -659,6 +688,117 @@ def test_more_forbidden_calls_are_found(call: Callable[[], object]) -> None:
 
     with pytest.raises(ForbiddenCallError):
         check_calls(Calling, life)
+
+
+FACTS: dict[str, Callable[[], object]] = {
+    "a variable": lambda: os.environ.get("HOME"),
+    "a variable by getenv": lambda: os.getenv("NO_SUCH"),
+    "whether a variable is there": lambda: "NO_SUCH" in os.environ,
+    "all variables": lambda: dict(os.environ),
+    "how many variables there are": lambda: len(os.environ),
+    "a variable that is set": lambda: os.environ.__setitem__("CHECKED", "yes"),
+    "the language": locale.getlocale,
+    "the language that is set": lambda: locale.setlocale(locale.LC_CTYPE, ""),
+    "the order of the language": lambda: locale.strcoll("a", "b"),
+    "the numbers of the language": locale.localeconv,
+    "the encoding": locale.getpreferredencoding,
+    "the host": platform.node,
+    "the host's system": platform.system,
+    "the system by uname": os.uname,
+    "the host by the network": socket.gethostname,
+    "the host by its card": uuid.getnode,
+    "the user": getpass.getuser,
+    "the user's number": os.getuid,
+    "the home": lambda: os.path.expanduser("~/x"),  # noqa: PTH111
+    "the resources": lambda: resource.getrusage(resource.RUSAGE_SELF),
+    "the limits": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
+    "the directory for files": tempfile.gettempdir,
+    "where it is": os.getcwdb,
+    "a file by its class": lambda: io.FileIO(__file__).close(),
+    "a file by numpy": lambda: numpy.fromfile(__file__, dtype="u1", count=4),
+    "a file that numpy writes": lambda: numpy.zeros(1).tofile(os.devnull),
+    "memory that is shared": lambda: mmap.mmap(-1, 10).close(),
+    "a data base by its class": lambda: sqlite3.Connection(":memory:").close(),
+    "a socket that is made": lambda: socket.socket().close(),
+    "how many threads there are": threading.active_count,
+    "the thread's number": threading.get_native_id,
+    "a secret": secrets.token_hex,
+    "the version of a package": lambda: importlib.metadata.version("pytest"),
+    "a file of a package": lambda: importlib.resources.files(container).joinpath("py.typed").read_bytes(),
+    "a generator of numpy": numpy.random.default_rng,
+    "local time": lambda: time.mktime((2020, 1, 1, 0, 0, 0, 0, 0, 0)),
+    "an alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_fact_of_one_process_is_found_with_its_line_also_when_python_remembers_it(name: str) -> None:
+    FACTS[name]()
+
+    class Calling(Adding):
+        def add(self, payload: bytes) -> None:
+            FACTS[name]()
+
+    with pytest.raises(ForbiddenCallError) as e:
+        check_calls(Calling, life)
+    assert all(str(Path(__file__)) in call for call in e.value.calls), e.value.calls
+
+
+@dataclasses.dataclass
+class Pair:
+    """Two values."""
+
+    one: int = 1
+    other: str = "two"
+
+
+HARMLESS: dict[str, Callable[[], object]] = {
+    "an import": lambda: sys.modules.pop("colorsys", None) and importlib.import_module("colorsys"),
+    "a date that is read": lambda: datetime.datetime.strptime("2024-01-02", "%Y-%m-%d"),
+    "a date that is written": lambda: datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC).strftime("%Y-%m-%d"),
+    "a dataclass": lambda: repr(Pair()) + str(dataclasses.asdict(Pair())),
+    "JSON": lambda: json.loads(json.dumps({"a": [1]})),
+    "an id made of a name": lambda: uuid.uuid5(uuid.NAMESPACE_DNS, "name"),
+    "decimals": lambda: str(decimal.Decimal(1) / 3),
+    "a digest": lambda: hashlib.sha256(b"x").hexdigest(),
+    "paths": lambda: str(PurePath("a") / "b") + os.path.normpath("a/../b"),
+    "expressions": lambda: re.compile("a+x?").findall("aax"),
+    "a seed": lambda: random.Random(5).choice([1, 2, 3]),
+    "pickles": lambda: pickle.loads(pickle.dumps({"a": 1})),
+    "addresses": lambda: socket.inet_aton("1.2.3.4"),
+    "a lock": lambda: threading.Lock().acquire(),
+    "the thread's name": lambda: threading.current_thread().name,
+    "numpy": lambda: repr(numpy.sort(numpy.frombuffer(bytes(8), "u1"))),
+    "numbers by seed": lambda: numpy.random.Generator(numpy.random.PCG64(5)).integers(6),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_follows_from_its_arguments_is_not_blamed(name: str) -> None:
+    class Calling(Adding):
+        def add(self, payload: bytes) -> None:
+            super().add(payload)
+            HARMLESS[name]()
+
+    check_calls(Calling, life)
+
+
+def test_a_check_of_calls_hears_only_its_own_thread_and_nothing_behind_it() -> None:
+    calls: list[str] = []
+
+    class Opening(Adding):
+        def add(self, payload: bytes) -> None:
+            thread = threading.Thread(target=lambda: io.FileIO(__file__).close())
+            thread.start()
+            thread.join()
+
+    with pytest.raises(ForbiddenCallError) as e:
+        check_calls(Opening, life)
+    calls += e.value.calls
+    assert calls
+    assert not any("open" in call.partition(" in ")[0] for call in calls)
+    io.FileIO(__file__).close()
+    assert tuple(calls) == e.value.calls
 
 
 def test_a_traceback_and_a_seeded_generator_may_be_made() -> None:

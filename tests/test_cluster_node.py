@@ -297,7 +297,7 @@ def test_a_host_that_is_not_there_yet_is_no_wrong_setting(tmp_path: Path, port: 
         ({"directory": __file__}, "directory='.*': cannot be created: File exists"),
         ({"directory": f"{__file__}/node"}, "directory='.*/node': cannot be created: Not a directory"),
         ({"archive": {"threading_mode": "INVOKER"}}, "archive: leave out threading_mode='INVOKER'"),
-        ({"consensus_module": {"threading_mode": "SHARED"}}, "consensus_module: leave out threading_mode='SHARED'"),
+        ({"consensus_module": {"use_agent_invoker": True}}, "consensus_module: leave out use_agent_invoker=True"),
         ({"container": {"use_agent_invoker": True}}, "container: leave out use_agent_invoker=True"),
         ({"archive": {"archive_dir": "/a"}}, "archive: leave out archive_dir='/a': the node's directory decides"),
         ({"archive": {"control_channel": "aeron:ipc"}}, "archive: leave out control_channel='aeron:ipc': the node's h"),
@@ -551,8 +551,7 @@ def test_a_second_thread_that_closes_waits_and_cuts_nothing(port: int, mode: str
 
 @pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
 def test_a_callback_that_idles_for_ever_is_ended(port: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("container.common.agent_owner._CLOSE_REPORT_INTERVAL_S", 0.1)
-    monkeypatch.setattr("container.clustered_service_container._CLOSE_RETRY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("container.agent.agent_owner._INTERRUPTION_INTERVAL_S", 0.1)
 
     class Endless(Idling):
         def idle(self, callback: str) -> None:

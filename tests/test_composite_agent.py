@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from container.aeron import MediaDriver
-from container.node.composite_agent import CompositeAgent
+from container.agent.composite_agent import CompositeAgent
 from container.testing import transport_probe as probe
 from container.transport.idle_strategy import NoOpIdleStrategy, YieldingIdleStrategy
 from tests.limits import LIMIT_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from container.client import AeronCluster
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common.aeron_defaults import CounterType
 from container.consensus.consensus_module import ConsensusModule
+from container.consensus.consensus_module_arguments import (
+    ConsensusModuleArguments,
+    ConsensusModuleSettingsArguments,
+)
 from container.consensus.consensus_module_context import BackupRequests, ConsensusModuleContext
 from container.errors import (
     ClusterError,
@@ -155,7 +160,7 @@ def leads(module: ConsensusModule) -> bool:
 
 
 def test_a_caller_may_drive_it(place: Place) -> None:
-    module = ConsensusModule.launch(**place.settings(threading_mode="INVOKER"))
+    module = ConsensusModule.launch(**place.settings(use_agent_invoker=True))
     with place.service():
 
         def turn() -> bool:
@@ -239,3 +244,11 @@ def test_clients_reach_it_once_its_port_is_given_back(place: Place) -> None:
             message_timeout=LIMIT_S,
         ).close()
         assert module.failure is None
+
+
+def test_the_keywords_for_type_checkers_are_the_settings() -> None:
+    objects = {"idle_strategy", "authenticator", "authorisation_service"}
+    names = set(consensus_module_settings_table())
+    assert set(ConsensusModuleSettingsArguments.__annotations__) == names - objects
+    own = set(typing.get_type_hints(ConsensusModuleContext.__init__)) - {"settings", "return"}
+    assert set(typing.get_type_hints(ConsensusModuleArguments)) == names | own

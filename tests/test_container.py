@@ -323,7 +323,7 @@ def test_close_with_a_time_limit_says_that_a_callback_runs_on(running: Any) -> N
     _node, container = running(lambda node: node.service.actions.update(do_background_work=block))
     assert is_blocked.wait(LIMIT_S)
     try:
-        with pytest.raises(TimedOutError, match=r"agent clustered-service-0-0 has not ended 0 s after close\(\)"):
+        with pytest.raises(TimedOutError, match=r"clustered-service-0-0 has not ended 0 s after close\(\)"):
             container.close(timeout=0.01)
         assert container.is_running
     finally:
@@ -332,10 +332,37 @@ def test_close_with_a_time_limit_says_that_a_callback_runs_on(running: Any) -> N
     assert not container.is_running
 
 
+def test_a_close_that_waits_less_than_its_patience_interrupts_nothing(running: Any) -> None:
+    is_idling, release = threading.Event(), threading.Event()
+
+    def idle(_now_ns: int) -> int:
+        while not release.is_set():
+            is_idling.set()
+            nodes[0].service.cluster.idle()
+        return 0
+
+    nodes: list[Any] = []
+
+    def prepare(node: Any) -> None:
+        nodes.append(node)
+        node.service.actions.update(do_background_work=idle)
+
+    _node, container = running(prepare)
+    assert is_idling.wait(LIMIT_S)
+    try:
+        with pytest.raises(TimedOutError, match=r"has not ended 0 s after close\(\)"):
+            container.close(timeout=0.3)
+        assert container.is_running
+    finally:
+        release.set()
+    container.close()
+    assert container.failure is None, "the callback was interrupted"
+
+
 def test_close_interrupts_a_service_that_idles(
     running: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("container.clustered_service_container._CLOSE_RETRY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("container.agent.agent_owner._INTERRUPTION_INTERVAL_S", 0.05)
     is_idling = threading.Event()
 
     def idle_for_ever(cluster: Any, _image: Any) -> None:
@@ -347,7 +374,7 @@ def test_close_interrupts_a_service_that_idles(
     assert is_idling.wait(LIMIT_S)
     container.close()
     assert isinstance(container.failure, AgentInterrupted)
-    assert "has not ended 0 s after close(): a callback runs on" in caplog.text
+    assert "has not ended 0 s after close(): a callback or its disk keeps it" in caplog.text
     assert node.recorded() == [], "an end that was asked for is no error"
     assert node.header()["activity_timestamp"] == TERMINATED
 
@@ -532,7 +559,9 @@ def test_no_memory_for_the_end_of_an_invoked_agent_ends_it_all_the_same(
     def do_work() -> int:
         raise MemoryError
 
-    monkeypatch.setattr(container, "_agent", SimpleNamespace(do_work=do_work, on_close=runner.on_close))
+    monkeypatch.setattr(
+        container, "_agent", SimpleNamespace(do_work=do_work, close=runner.close, terminate=runner.terminate)
+    )
     assert container.invoke() == 0
     assert isinstance(container.failure, MemoryError)
     assert not container.is_running
@@ -663,7 +692,7 @@ def test_clients_errors_are_counted_once_there_is_a_counter(driver: MediaDriver,
         Quiet(), aeron_dir=driver.aeron_dir, cluster_dir=tmp_path, environ={}
     ) as container:
         context = container.context
-        context._on_client_error(ValueError("from the conductor"))
+        context._on_error(ValueError("from the conductor"))
         assert context.counted_error_handler.error_counter.value == 1
 
 

@@ -408,7 +408,7 @@ def test_resource_that_fails_to_close_keeps_nothing_else_open(
     monkeypatch.setattr(context, "error_log", Stuck())
     context.close()
     assert context.mark_file.is_closed
-    assert "cannot be closed: RuntimeError: stuck" in caplog.text
+    assert "close failed: RuntimeError: stuck" in caplog.text
 
 
 def test_driver_that_refuses_a_counter_is_an_error(concluded: Any, client: MemoryClient) -> None:

@@ -174,7 +174,7 @@ def test_any_number_that_a_callback_returns_is_safe(numbers: ModuleType, returne
     assert service.messages == 1
     assert member.errors == []
     assert member.cm.acks[-1].relevant_id >= 0, "the snapshot was taken"
-    member.agent.on_close()
+    member.agent.close()
     assert member.errors == []
 
 

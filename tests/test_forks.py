@@ -154,7 +154,7 @@ def test_a_child_that_returns_from_a_callback_gets_no_further_message(child: Chi
         if os.getpid() != owner_id:
             child.tell(f"{member.service.messages} {os.getpid() in background}")
             wrong = not_refused({"do_work": member.agent.do_work}, owner_id)
-            member.agent.on_close()
+            member.agent.close()
             child.end(*wrong, f"closed: {member.is_context_closed or 'on_terminate' in member.service.names()}")
     assert child.outcome() == (0, ["[b'1'] False", "closed: False"])
     assert member.service.messages == [b"1", b"2", b"3"]

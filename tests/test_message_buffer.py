@@ -58,7 +58,7 @@ def test_a_slice_of_a_view_and_a_view_of_a_view_do_not_change(member: ScriptedMe
 
 def test_a_view_outlives_its_buffer_and_the_agent(member: ScriptedMember) -> None:
     view = buffer_of(member, DATA, memoryview)
-    member.agent.on_close()
+    member.agent.close()
     member.driver.kill()
     del member
     gc.collect()

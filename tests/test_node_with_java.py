@@ -138,7 +138,7 @@ def test_a_second_thread_that_closes_it_waits(
         ("container", "cluster_id", 7, "leave out cluster_id=7, and set it for consensus_module"),
         ("archive", "archive_dir", "/elsewhere", "leave out archive_dir='/elsewhere'"),
         ("archive", "threading_mode", "INVOKER", 'leave out threading_mode="INVOKER": nobody invokes the parts'),
-        ("consensus_module", "threading_mode", "INVOKER", 'leave out threading_mode="INVOKER"'),
+        ("consensus_module", "use_agent_invoker", True, "leave out use_agent_invoker=True"),
         ("consensus_module", "cluster_members", "0,a,b,c,d,e", "leave out cluster_members='0,a,b,c,d,e'"),
     ],
 )

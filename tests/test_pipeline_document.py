@@ -30,9 +30,18 @@ def test_every_option_is_in_the_table() -> None:
     assert sorted(named) == sorted(["path", *options._PARSERS])
 
 
-def test_every_check_of_an_audit_is_in_the_table() -> None:
-    named = re.findall(r"^\| `(\w+)` \| ", TEXT.split("### Audit")[1].split("\n### ")[0], re.M)
-    assert named == ["log", "positions", "terms", "snapshots", "sessions", "timers"]
+def test_every_check_of_an_audit_is_in_the_tables_of_what_it_compares_and_of_what_it_misses() -> None:
+    checks = pytest.importorskip("container.pipeline.audit").CHECKS
+    tables = TEXT.split("### Audit")[1].split("\n### ")[0].split("| check | ")[1:]
+    assert [table.partition(" |")[0] for table in tables] == ["what is compared", "missing, and a finding"]
+    for table in tables:
+        rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.M)
+        assert tuple(name for name, _ in rows) == checks
+    states = re.compile(r"`(?:fail|warn)`")
+    for name, cells in rows:
+        found, silent = cells.split(" | ")
+        assert states.search(found), f"{name}: what is noticed, and as what?"
+        assert not states.search(silent), f"{name}: what is no finding has a state"
 
 
 def test_what_can_be_missing_or_wrong_has_its_tests() -> None:

@@ -440,6 +440,54 @@ def test_partitions_that_a_filter_excludes_are_not_planned(tmp_path: Path) -> No
     assert plan(member, "timers", filters=Filters(begin_position=world.log.position)) == []
 
 
+def write_steps(base_dir: Path) -> dict[int, list[int]]:
+    """Write a log of three leaders, each a whole segment and a part; the second one's clock is hours behind, the third
+    one's is ahead. Return the timestamps by term."""
+    world = World(base_dir, segment_length=TERM_LENGTH)
+    times: dict[int, list[int]] = {}
+    for term, hour in enumerate((10, 7, 13)):
+        now = hour * 3_600_000
+        world.begin_term(timestamp=now)
+        times[term] = [now]
+        for _ in range(24):
+            now += 120_000
+            world.log.append(session_message(1, bytes(4000), term=term, timestamp=now))
+            times[term].append(now)
+    world.close()
+    return times
+
+
+@pytest.mark.parametrize("files", ["all", "an archive alone", "a recording log that has lost its end"])
+def test_what_another_leader_s_clock_says_leaves_no_file_unread(tmp_path: Path, files: str) -> None:
+    """The next part begins hours before or behind what is wanted of the last part of a term."""
+    times = write_steps(tmp_path)
+    path = tmp_path / "archive" if files == "an archive alone" else tmp_path
+    if files.startswith("a recording log"):
+        log = tmp_path / "cluster" / "recording.log"
+        log.write_bytes(log.read_bytes()[:-64])
+    every = [time for term in times.values() for time in term]
+    for bound in every[::4]:
+        for filters, expected in (
+            (Filters(begin_timestamp=bound), [time for time in every if time >= bound]),
+            (Filters(end_timestamp=bound), [time for time in every if time < bound]),
+            (Filters(begin_timestamp=bound, end_timestamp=bound + 1), [bound]),
+        ):
+            assert [row["timestamp"] for row in rows_of(path, "messages", filters=filters)] == expected, filters
+    for term, expected in times.items():
+        filters = Filters(leadership_term_ids=frozenset([term]))
+        assert [row["timestamp"] for row in rows_of(path, "messages", filters=filters)] == expected
+
+
+def test_a_time_without_an_end_has_no_end(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.log.append(session_message(1, b"x", timestamp=2**63 - 1))
+    world.log.append(session_message(1, b"x", timestamp=None))  # type: ignore[arg-type]
+    world.close()
+    found = rows_of(tmp_path, "messages", filters=Filters(begin_timestamp=5), mode="permissive")
+    assert found[0]["timestamp"] == 2**63 - 1
+    assert [row.get("timestamp") for row in rows_of(tmp_path, "frames")] == [2**63 - 1, None]
+
+
 def test_a_filter_that_a_view_can_not_apply_is_refused(tmp_path: Path) -> None:
     filled(tmp_path)
     with pytest.raises(ConfigurationError, match="frames can be chosen by position and leadership term only"):
@@ -447,11 +495,15 @@ def test_a_filter_that_a_view_can_not_apply_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="view='recordings' takes no filters"):
         list(read(tmp_path, "recordings", filters=Filters(begin_position=1)))
     with pytest.raises(
-        ConfigurationError, match="begin_timestamp='2026-11-28': must be a number, of a time in the clus"
+        ConfigurationError, match="begin_timestamp='2026-11-28': must be a whole number of 64 bits, of a time in the cl"
     ):
         list(read(tmp_path, "messages", filters=Filters(begin_timestamp="2026-11-28")))  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="end_position='96': must be a number$"):
-        list(read(tmp_path, "messages", filters=Filters(end_position="96")))  # type: ignore[arg-type]
+    for wrong in ("96", 96.5, 2**63):
+        with pytest.raises(ConfigurationError, match=f"end_position={wrong!r}: must be a whole number of 64 bits$"):
+            list(read(tmp_path, "messages", filters=Filters(end_position=wrong)))  # type: ignore[arg-type]
+    # A fraction would be cut off, and a message before it be let through.
+    with pytest.raises(ConfigurationError, match=r"begin_timestamp=1050\.5: must be a whole number"):
+        list(read(tmp_path, "messages", filters=Filters(begin_timestamp=1050.5)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a template id is 0 to 65535, got 65536"):
         list(read(tmp_path, "messages", filters=Filters(template_ids=frozenset([65536]))))
 

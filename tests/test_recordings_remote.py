@@ -37,10 +37,12 @@ from container.recordings import (
 )
 from container.recordings import remote as remote_module
 from container.recordings.cluster_time import time_unit
+from container.recordings.replay import plan_replay, replay_segment
 from container.recordings.shipped import ShippedObject, encode_manifest, manifest_path
 from container.testing.recordings import write_catalog
 from tests.object_store import ObjectStore, write_place
 from tests.recordings_world import SEGMENT_LENGTH, World, new_term, session_message
+from tests.services import Quiet
 from tests.spark.written_members import BEGIN_MS, History, WrittenMember, write_history
 
 HOUR_MS = 3_600_000
@@ -355,6 +357,91 @@ def test_what_was_not_shipped_is_not_there_and_what_was_changed_is_refused(
     object_store.write(f"{url}/{manifest_path(3)}", b"{}")
     with pytest.raises(RecordingError, match=r"shipped/0+3\.json: it is no manifest of a shipped place"):
         open_member(url, storage_options=options)
+
+
+@pytest.fixture(scope="module")
+def shipped(written: WrittenMember, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("shipped") / "place"
+    Shipper(open_member(written.base_dir), open_place(str(place), {})).run()
+    return place
+
+
+def flip(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x5A]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "offset", "view", "filters"),
+    [
+        ("archive/0-0.rec", 70_000, "messages", Filters()),  # in a payload or a header, as it comes
+        ("archive/0-0.rec", 64 + 4, "messages", Filters()),  # in a message's header
+        ("archive/0-131072.rec", 130_000, "messages", Filters()),
+        # What is wrong lies before and behind the rows that are asked for.
+        ("archive/0-131072.rec", 40, "messages", Filters(begin_position=200_000, end_position=210_000)),
+        ("archive/0-131072.rec", 130_000, "frames", Filters(begin_position=140_000, end_position=150_000)),
+        ("tail/*.rec", -40, "messages", Filters()),
+        ("archive/2-0.rec", -1, "snapshots", Filters()),
+        ("archive/1-0.rec", 40, "snapshots", Filters()),
+    ],
+)
+def test_bytes_of_a_shipped_place_that_were_changed_are_refused(
+    shipped: Path, tmp_path: Path, pattern: str, offset: int, view: str, filters: Filters
+) -> None:
+    """Also where the rows that are asked for are whole, and in mode permissive, in which damage would be a gap."""
+    place = Path(shutil.copytree(shipped, tmp_path / "place"))
+    assert rows(place, view, filters=filters)
+    (changed,) = sorted(place.glob(pattern))[:1]
+    flip(changed, offset % changed.stat().st_size)
+    remote_module._forget()
+    for mode in ("strict", "permissive", "strict"):
+        with pytest.raises(RecordingUnavailableError) as refused:
+            rows(place, view, mode=mode, filters=filters)
+        assert str(refused.value) == (
+            f"file://{changed}: its SHA-256 is not that of the manifest: the object was changed since it was shipped. "
+            "`aeron-cluster pipeline ship --check` finds all such objects; ship the member to an empty place"
+        )
+    errors = [row["error"] for row in rows(place, view, mode="audit", filters=filters) if row["error"] is not None]
+    assert any("its SHA-256 is not that of the manifest" in error for error in errors)
+    shutil.copy(shipped / changed.relative_to(place), changed)
+    assert rows(place, view, filters=filters)
+
+
+def test_a_replay_of_a_shipped_place_that_was_changed_is_refused(shipped: Path, tmp_path: Path) -> None:
+    place = Path(shutil.copytree(shipped, tmp_path / "place"))
+    for segment in plan_replay(open_member(place)):
+        assert all(batch.num_rows for batch in replay_segment(segment, Quiet))
+    (changed,) = sorted(place.glob("tail/*.rec"))[:1]
+    flip(changed, changed.stat().st_size - 40)
+    remote_module._forget()
+    *_, last = plan_replay(open_member(place))
+    with pytest.raises(RecordingUnavailableError, match=r"tail/.*rec: its SHA-256 is not that of the manifest"):
+        list(replay_segment(last, Quiet))
+
+
+def test_an_object_that_is_read_is_fetched_once_and_one_that_is_looked_at_is_not_checked(
+    hours: WrittenMember, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, mib = object_store.place(), 1024 * 1024
+    manifest = write_place(object_store, hours.base_dir, url)
+    options = object_store.options
+    with object_store.fetched(monkeypatch) as fetched:
+        assert len(rows(url, storage_options=options)) == len(hours.messages)
+    lengths = {path: length for path, length in fetched.items() if path.endswith(".rec")}
+    assert len(lengths) == len(manifest.log)
+    assert sum(lengths.values()) < sum(piece.length for piece in manifest.log) + 12 * 100_000, lengths
+    remote_module._forget()
+    part = Filters(begin_position=3 * mib + 500_000, end_position=3 * mib + 600_000, is_border=True)
+    with object_store.fetched(monkeypatch) as fetched:
+        assert len(rows(url, filters=part, storage_options=options)) > 0
+    (whole,) = (length for path, length in fetched.items() if path.endswith(".rec"))
+    assert mib <= whole < mib + 200_000
+    with object_store.fetched(monkeypatch) as fetched:
+        assert len(rows(url, filters=part, storage_options=options)) > 0
+    assert sum(fetched.values()) < 700_000, "it was compared before"
 
 
 def test_a_place_keeps_what_its_member_has_purged_and_lacks_what_only_its_catalog_has(

@@ -278,7 +278,7 @@ def test_a_thread_that_cannot_be_started_is_one_line(
     monkeypatch.undo()
     assert caught.value.code == 1
     assert capsys.readouterr().err == (
-        "container.run: error: the agent's thread cannot be started: can't start new thread\n"
+        "container.run: error: the thread of the container cannot be started: can't start new thread\n"
     )
     assert main_node.header()["activity_timestamp"] == TERMINATED
 

@@ -176,7 +176,7 @@ NULL_TYPES = """
 
 
 def test_null_values_are_those_of_the_schema(tmp_path: Path) -> None:
-    fields = [f'<field name="{name.lower()}" id="1" type="{name}"/>' for name in NULL_NAMES]
+    fields = [f'<field name="{name.lower()}" id="{at}" type="{name}"/>' for at, name in enumerate(NULL_NAMES)]
     path = tmp_path / "nulls.xml"
     path.write_text(schema(message("".join(fields)), NULL_TYPES))
     layout = struct.Struct("<BBdfc")
@@ -189,6 +189,138 @@ def test_null_values_are_those_of_the_schema(tmp_path: Path) -> None:
         ("255", "0", 1.0, 0.5, "x", 1),
         ("BUY", "ONE", "NaN", "NaN", "", 1),
     ]
+
+
+READ = [
+    # Constants are not stripped, take no bytes, and may be what no value of their type is.
+    ('<type name="T" primitiveType="char" presence="constant" length="5"> EUR</type>', "", b"", " EUR"),
+    ('<type name="T" primitiveType="uint8" presence="constant">300</type>', "", b"", 300),
+    ('<type name="T" primitiveType="int8" presence="constant">+7<!-- not --> 8</type>', "", b"", 7),
+    ('<type name="T" primitiveType="float" presence="constant"> 0x1p3f </type>', "", b"", 8.0),
+    ('<type name="T" primitiveType="int32" presence="constant">5</type>', 'presence="required"', b"", 5),
+    (
+        '<enum name="E" encodingType="char"><validValue name="A.B">x</validValue></enum>'
+        '<type name="T" primitiveType="char"/>',
+        'presence="constant" valueRef="E.A.B"',
+        b"",
+        "x",
+    ),
+    # A field has the last of two types with a name, a reference the first.
+    ('<type name="T" primitiveType="int32"/><type name="T" primitiveType="int8"/>', "", b"\xff", -1),
+    (
+        '<type name="X" primitiveType="int8"/><type name="X" primitiveType="int32"/>'
+        '<composite name="T"><ref name="x" type="X"/></composite>',
+        "",
+        b"\xff",
+        {"x": -1},
+    ),
+    (
+        '<type name="X" primitiveType="int8" offset="2"/><composite name="T"><ref name="x" type="X"/></composite>',
+        "",
+        b"\0\0\7",
+        {"x": 7},
+    ),
+    ('<composite name="T"/>', "", b"", True),
+    # A field of a primitive type has none of a type's attributes.
+    ("", 'type="int8" length="2" nullValue="1" presence="optional"', b"\1", 1),
+    # What stands for null is a character, and no number of another type.
+    ('<type name="T" primitiveType="char" presence="optional" nullValue="0"/>', "", b"0", None),
+    ('<type name="T" primitiveType="char" presence="optional" nullValue="0"/>', "", b"\0", ""),
+    ('<type name="T" primitiveType="uint8" presence="optional" nullValue="-1"/>', "", b"\xff", 255),
+    ('<type name="T" primitiveType="uint64" presence="optional" nullValue="-1"/>', "", b"\xff" * 8, None),
+    ('<type name="T" primitiveType="float" presence="optional" nullValue="1e999"/>', "", b"\0\0\x80\x7f", None),
+    # Names: the last of a name, the first of a number; a value with a name is not null.
+    (
+        '<enum name="T" encodingType="char" nullValue="A"><validValue name="a">A</validValue>'
+        '<validValue name="b">A</validValue></enum>',
+        "",
+        b"A",
+        "a",
+    ),
+    (
+        '<enum name="T" encodingType="uint8"><validValue name="a">1</validValue><validValue name="a">2</validValue>'
+        "</enum>",
+        "",
+        b"\1",
+        "1",
+    ),
+    (
+        '<set name="T" encodingType="uint8"><choice name="a">1</choice><choice name="b">1</choice></set>',
+        "",
+        b"\2",
+        {"a": True, "b": True},
+    ),
+    # Encodings by all names of Java; of others there are bytes.
+    *(
+        (f'<type name="T" primitiveType="char" length="4" characterEncoding="{name}"/>', "", content, value)
+        for name, content, value in (
+            ("ISO_8859_1", b"\xfc\0\0\0", "\xfc"),
+            ("latin1", b"abc\xfc", "abc\xfc"),
+            ("windows-1252", b"\x80\0\0\0", "\u20ac"),
+            ("GB18030", b"\xba\xba\xd7\xd6", "\u6f22\u5b57".replace("\u6f22", "\u6c49")),
+            (" us-ascii ", b"AB\0\0", "AB"),
+            ("US_ASCII", b"AB\0\0", "AB"),
+            ("Shift_JIS", b"\x81\x5c\0\0", "\u2014"),
+            ("IBM037", b"\xc1\x15\0\0", "A\n"),
+            ("UTF-16LE", b"\x42\x6f\0\0", "\u6f42"),
+            ("no-such", b"\xff\1\0\0", b"\xff\1"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("types", "attributes", "content", "value"), READ)
+def test_values_are_those_that_sbe_tool_reads(
+    tmp_path: Path, types: str, attributes: str, content: bytes, value: Any
+) -> None:
+    kind = "" if "type=" in attributes else 'type="T"'
+    path = tmp_path / "schema.xml"
+    path.write_text(schema(message(f'<field name="a" id="1" {kind} {attributes}/>'), types))
+    payload = HEADER.pack(len(content), 1, 1, 0) + content
+    rows, errors = decoded(SbeDecoder(read_schema(str(path)), "M"), [payload])
+    assert errors == {}
+    assert rows == [{"a": value}]
+
+
+def test_numbers_in_front_of_groups_may_have_a_sign_and_another_order(tmp_path: Path) -> None:
+    types = """<composite name="groupSizeEncoding"><type name="numInGroup" primitiveType="int8" minValue="0"/>
+    <type name="blockLength" primitiveType="uint8" offset="3"/></composite>"""
+    path = tmp_path / "schema.xml"
+    path.write_text(schema(message('<group name="g" id="1"><field name="a" id="1" type="int8"/></group>'), types))
+    payloads = [HEADER.pack(0, 1, 1, 0) + bytes([count, 0, 0, 1, 5]) for count in (0, 1, 2, 0xFF)]
+    rows, errors = decoded(SbeDecoder(read_schema(str(path)), "M"), list(payloads))
+    assert [row["g"] for row in rows] == [[], [{"a": 5}], None, None]
+    assert errors == {2: "M.g: it ends too early", 3: "M.g: -1 entries are more than there are bytes for"}
+
+
+def test_data_begin_where_their_composite_says(tmp_path: Path) -> None:
+    types = """<composite name="V"><type name="length" primitiveType="uint8" offset="1"/>
+    <type name="varData" primitiveType="uint8" length="0" offset="4" characterEncoding="cp1252"/></composite>"""
+    path = tmp_path / "schema.xml"
+    path.write_text(schema(message('<data name="d" id="1" type="V"/>'), types))
+    payload = HEADER.pack(0, 1, 1, 0) + b"\0\2\0\0\x80!"
+    rows, errors = decoded(SbeDecoder(read_schema(str(path)), "M"), [payload])
+    assert (rows, errors) == ([{"d": "\u20ac!"}], {})
+
+
+def test_entries_without_bytes_are_as_many_as_a_message_has_bytes_and_255(tmp_path: Path) -> None:
+    types = """<composite name="groupSizeEncoding"><type name="blockLength" primitiveType="uint16"/>
+    <type name="numInGroup" primitiveType="uint16"/></composite>"""
+    path = tmp_path / "schema.xml"
+    inner = '<group name="h" id="1"><field name="a" id="1" type="int8" sinceVersion="1"/></group>'
+    text = schema(message(f'<group name="g" id="1">{inner}</group>'), types, attributes='id="1" version="1"')
+    path.write_text(text)
+    decoder = SbeDecoder(read_schema(str(path)), "M")
+    entries = struct.Struct("<HH")
+    head = HEADER.pack(0, 1, 1, 0)
+    payloads = [head + entries.pack(0, 1) + entries.pack(0, count) for count in (16 + 255, 16 + 256)]
+    payloads.append(head + entries.pack(0, 100) + entries.pack(0, 400) * 100)  # each as many as there are bytes
+    rows, errors = decoded(decoder, list(payloads))
+    assert [row["g"] and len(row["g"][0]["h"]) for row in rows] == [16 + 255, None, None]
+    assert errors == {
+        1: "M.g.h: 272 entries are more than there are bytes for",
+        2: "M.g.h: 400 entries are more than there are bytes for",
+    }
 
 
 NOT_UTF_8 = (

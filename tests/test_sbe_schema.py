@@ -19,7 +19,7 @@ HEADER = """<composite name="messageHeader">
 
 
 def schema(messages: str, types: str = "", header: str = HEADER, attributes: str = 'id="1"') -> str:
-    return f"<messageSchema {attributes}><types>{header}{types}</types>{messages}</messageSchema>"
+    return f'<messageSchema package="p" {attributes}><types>{header}{types}</types>{messages}</messageSchema>'
 
 
 def message(content: str, attributes: str = 'name="M" id="1"') -> str:
@@ -27,6 +27,10 @@ def message(content: str, attributes: str = 'name="M" id="1"') -> str:
 
 
 FIELD = '<field name="a" id="1" type="{}"/>'
+DATA = '<data name="d" id="2" type="V"/>'
+TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
+<type name="varData" primitiveType="uint8" length="0"/></composite><composite name="groupSizeEncoding">
+<type name="blockLength" primitiveType="uint16"/><type name="numInGroup" primitiveType="uint16"/></composite>"""
 
 
 @pytest.mark.parametrize(
@@ -35,24 +39,24 @@ FIELD = '<field name="a" id="1" type="{}"/>'
         ("", "is no XML: no element found"),
         ("<a", "is no XML: unclosed token"),
         ("<a/>", "a: the root of an SBE schema is messageSchema"),
-        (schema(""), "messageSchema: it has no message"),
-        (schema("", attributes='id="1" byteOrder="big"'), "byteOrder='big': must be littleEndian or bigEndian"),
+        (schema(message("")).replace('package="p"', ""), "messageSchema: needs the attribute package"),
         (schema(message(""), attributes=""), "messageSchema: needs the attribute id"),
-        (schema(message(""), attributes='id="x"'), "id='x': must be a number from 0 to 2147483647"),
+        (schema(message(""), attributes='id="x"'), "id='x': must be a whole number of at most 32 bits"),
         (schema(message(""), header=""), "messageSchema: the type 'messageHeader' is not in the schema"),
         (
             schema(message(""), header=HEADER.replace("templateId", "template")),
-            "messageSchema: its composite 'messageHeader' needs 'templateId' with an unsigned type",
+            "messageSchema: its composite 'messageHeader' needs 'templateId' with the type of an integer",
         ),
         (schema(message("", 'name="M"')), "message 'M': needs the attribute id"),
         (schema(message("") + message("", 'name="N" id="1"')), "messageSchema: two messages have the id 1"),
-        (schema(message("") + message("", 'name="M" id="2"')), "messageSchema: two messages have the name M"),
+        (schema(message("") + message("", 'name="M" id="2"')), "messageSchema: two messages have the name 'M'"),
         (schema(message(FIELD.format("Price"))), "field 'a': the type 'Price' is not in the schema"),
         (schema(message('<field name="a" id="1"/>')), "field 'a': needs the attribute type"),
-        (schema(message(FIELD.format("int8") * 2)), "message 'M': has 'a' twice"),
+        (schema(message(FIELD.format("int8") + FIELD.format("int8").replace("1", "2"))), "message 'M': has twice 'a'"),
+        (schema(message(FIELD.format("int8") * 2)), "message 'M': has twice the id 1"),
         (
-            schema(message(FIELD.format("int64") + '<field name="b" type="int8" offset="7"/>')),
-            "field 'b': offset=7: the field before it ends at 8",
+            schema(message(FIELD.format("int64") + '<field name="b" id="2" type="int8" offset="7"/>')),
+            "field 'b': offset=7: what is before it ends at 8",
         ),
         (
             schema(message(FIELD.format("int64"), 'name="M" id="1" blockLength="7"')),
@@ -64,11 +68,14 @@ FIELD = '<field name="a" id="1" type="{}"/>'
         ),
         (
             schema(message(FIELD.format("T")), '<type name="T" primitiveType="int8" length="-1"/>'),
-            "type 'T': length='-1': must be a number from 0",
+            "type 'T': length=-1: must not be less than 0",
         ),
         (
-            schema(message(FIELD.format("T")), '<type name="T" primitiveType="char" characterEncoding="KOI8-R"/>'),
-            "type 'T': characterEncoding='KOI8-R': is not known",
+            schema(
+                message(FIELD.format("T")),
+                '<type name="T" primitiveType="char" presence="constant" characterEncoding="no-such">A</type>',
+            ),
+            "type 'T': characterEncoding='no-such': is not known, and its value is a text",
         ),
         (
             schema(message(FIELD.format("T")), '<type name="T" primitiveType="int8" presence="constant">x</type>'),
@@ -80,9 +87,9 @@ FIELD = '<field name="a" id="1" type="{}"/>'
         ),
         (
             schema(
-                message(FIELD.format("T")), '<type name="T" primitiveType="uint8" presence="optional" nullValue="256"/>'
+                message(FIELD.format("T")), '<type name="T" primitiveType="int8" presence="optional" nullValue="255"/>'
             ),
-            "type 'T': '256': must be from -128 to 255",
+            "type 'T': nullValue='255': must be from -128 to 127",
         ),
         (
             schema(
@@ -97,31 +104,23 @@ FIELD = '<field name="a" id="1" type="{}"/>'
                 '<type name="T" primitiveType="int8"/>'
                 '<enum name="E" encodingType="uint8"><validValue name="A">200</validValue></enum>',
             ),
-            "type 'T': valueRef='E.A': 200 is no int8",
-        ),
-        (
-            schema(
-                message(FIELD.format("S")),
-                '<set name="S" encodingType="uint8"><choice name="A">1</choice><choice name="B">1</choice></set>',
-            ),
-            "set 'S': has two names for one bit",
+            "field 'a': valueRef='E.A': its type is another than that of the enum",
         ),
         (
             schema(
                 message(FIELD.format("C")),
                 '<composite name="C">' + '<type name="x" primitiveType="int8"/>' * 2 + "</composite>",
             ),
-            "composite 'C': has 'x' twice",
+            "composite 'C': has twice 'x'",
         ),
         (
             schema(message(FIELD.format("T")), '<type name="T" primitiveType="double" presence="constant">x</type>'),
-            "type 'T': its constant 'x' is no number",
+            "type 'T': 'x' is no number",
         ),
         (
             schema(message(FIELD.format("T")), '<composite name="T"><ref name="t" type="T"/></composite>'),
-            "composite 'T': has composites in composites more than 16 deep, or itself",
+            "ref 't': the composite 'T' is in itself",
         ),
-        (schema(message(FIELD.format("T")), '<composite name="T"/>'), "composite 'T': has no members"),
         (
             schema(message(FIELD.format("E")), '<enum name="E" encodingType="double"/>'),
             "enum 'E': encodingType='double': must be an integer or char",
@@ -131,30 +130,90 @@ FIELD = '<field name="a" id="1" type="{}"/>'
                 message(FIELD.format("E")),
                 '<enum name="E" encodingType="char"><validValue name="A">AB</validValue></enum>',
             ),
-            "validValue 'A': its value 'AB' is no character",
+            "validValue 'A': 'AB' is no character",
         ),
         (
             schema(message(FIELD.format("S")), '<set name="S" encodingType="uint8"><choice name="A">8</choice></set>'),
             "choice 'A': '8': must be from 0 to 7",
         ),
         (
-            schema(message('<field name="a" type="int8" presence="constant" valueRef="E.A"/>')),
+            schema(message('<field name="a" id="1" type="int8" presence="constant" valueRef="E.A"/>')),
             "field 'a': valueRef='E.A': there is no such enum",
         ),
         (
-            schema(message('<group name="g"/>')),
+            schema(message('<group name="g" id="1"/>')),
             "group 'g': the type 'groupSizeEncoding' is not in the schema",
         ),
         (
             schema(
-                message('<data name="d" type="V"/>'),
+                message('<data name="d" id="1" type="V"/>'),
                 '<composite name="V"><type name="length" primitiveType="uint8"/></composite>',
             ),
-            "composite 'V': has no varData, as data must",
+            "data 'd': its composite 'V' needs a varData with a type, as data must",
         ),
         (
-            schema(message('<data name="d" type="V"/>'), '<type name="V" primitiveType="int8"/>'),
+            schema(message('<data name="d" id="1" type="V"/>'), '<type name="V" primitiveType="int8"/>'),
             "data 'd': the type 'V' must be a composite",
+        ),
+        (
+            schema(message(DATA + '<group name="g" id="3"/>'), TYPES),
+            "group 'g': must be before what is data",
+        ),
+        (
+            schema(message('<group name="g" id="3"/>' + FIELD.format("int8")), TYPES),
+            "field 'a': must be before all groups",
+        ),
+        (schema(message(DATA + FIELD.format("int8")), TYPES), "field 'a': must be before what is data"),
+        (
+            schema(message('<x:field xmlns:x="urn:x" name="a" id="1" type="int8"/>')),
+            "field 'a': cannot have a prefix",
+        ),
+        (
+            schema(message(FIELD.format("int8").replace("/>", ' sinceVersion="1"/>'))),
+            "field 'a': sinceVersion=1: the schema has version 0",
+        ),
+        (schema(message(""), '<type name="T" primitiveType="int8" sinceVersion="1"/>'), "type 'T': sinceVersion=1"),
+        (schema(message(""), '<type name="T" primitiveType="int8" presence="none"/>'), "type 'T': presence='none'"),
+        (
+            schema(message(FIELD.format("int8").replace("/>", ' presence="constant"/>'))),
+            "field 'a': is constant, and neither it nor its type has a value",
+        ),
+        (
+            schema(message(""), '<type name="T" primitiveType="int8" valueRef="E.A"/>'),
+            "type 'T': valueRef='E.A': only a constant can have one",
+        ),
+        (
+            schema(message(""), '<type name="T" primitiveType="int8" presence="constant"> 5</type>'),
+            "type 'T': ' 5' is no whole number",
+        ),
+        (
+            schema(message(""), '<type name="T" primitiveType="char" presence="constant" length="2">ABC</type>'),
+            "type 'T': length=2: its value 'ABC' is longer",
+        ),
+        (schema(message(""), '<enum name="E" encodingType="uint32"/>'), "enum 'E': encodingType='uint32': must be"),
+        (schema(message(""), '<set name="S" encodingType="int8"/>'), "set 'S': encodingType='int8': must be"),
+        (
+            schema(message(""), '<enum name="E" encodingType="uint8"><validValue name="A">255</validValue></enum>'),
+            "validValue 'A': '255' stands for null",
+        ),
+        (
+            schema(message(DATA), TYPES.replace("uint8", "uint32", 1)),
+            "data 'd': the type of 'length' needs a maxValue of at most 2147483647",
+        ),
+        (
+            schema(message(DATA.replace("/>", ' presence="optional"/>')), TYPES),
+            "data 'd': data cannot be optional",
+        ),
+        (
+            schema(message(FIELD.format("V") + DATA), TYPES),
+            "field 'a': the type 'V' has no length, so only data can have it",
+        ),
+        (
+            schema(
+                message('<field name="a" id="1" type="T" semanticType="x"/>'),
+                '<type name="T" primitiveType="int8" semanticType="y"/>',
+            ),
+            "field 'a': semanticType='x': its type has 'y'",
         ),
         ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "declares entities; write what they stand for in their place"),
         (
@@ -204,7 +263,9 @@ def test_files_that_include_each_other_to_no_end_are_refused(tmp_path: Path) -> 
 
 def test_defaults_of_the_standard(tmp_path: Path) -> None:
     names = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float")
-    fields = "".join(f'<field name="{name}" type="{name}" presence="optional"/>' for name in names)
+    fields = "".join(
+        f'<field name="{name}" id="{at}" type="{name}" presence="optional"/>' for at, name in enumerate(names)
+    )
     path = tmp_path / "schema.xml"
     path.write_text(schema(message(fields)))
     found = read_schema(str(path))
@@ -214,6 +275,25 @@ def test_defaults_of_the_standard(tmp_path: Path) -> None:
         *(2**7, 2**8 - 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, None),
     ]
     assert [number.offset for number in numbers] == [0, 1, 2, 4, 6, 10, 14, 22, 30]
+
+
+def test_what_sbe_tool_warns_of_or_ignores_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "schema.xml"
+    fields = FIELD.format("int64") + '<field name="b" id="2" type="int8" offset="0"/>'  # none
+    for text in (
+        schema(message(fields, 'name="M" id="-1" blockLength="0"'), attributes='id="1" byteOrder="no such"'),
+        schema(message(fields)).replace("<messageSchema ", '<messageSchema xmlns="urn:x" '),
+        schema(message(fields))
+        .replace("<message ", '<x:message xmlns:x="urn:x" ')
+        .replace("</message>", "</x:message>"),
+    ):
+        path.write_text(text)
+        found = read_schema(str(path))
+        assert not found.is_big_endian
+        assert [field.name for field in found.messages[0].block.fields] == ["a", "b"]
+        assert [getattr(field, "offset", None) for field in found.messages[0].block.fields] == [0, 8]
+    path.write_text(schema(""))
+    assert SbeDecoder(read_schema(str(path))).fields == []
 
 
 def test_a_single_message_needs_fields(tmp_path: Path) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
+from container.agent.context_base import ContextBase, check_flag, check_kind, object_or_setting
 from container.api import ClusteredService
+from container.common import interruptions
 from container.common.callbacks import check_callable
-from container.common.error_texts import error_text
-from container.common.loggers import print_notice, report
+from container.common.directories import await_directory
+from container.common.error_texts import error_text, message_of
+from container.common.loggers import print_notice
 from container.common.object_path import create_object
 from container.common.semantic_version import is_version_compatible
 from container.common.values import shown
@@ -23,41 +25,32 @@ from container.error_handlers import (
     chain_error_handlers,
     fallback_stream,
 )
-from container.errors import ConcurrentConcludeError, ConfigurationError
+from container.errors import ConfigurationError
 from container.files.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
 from container.files.error_log import CountedErrorHandler, DistinctErrorLog
 from container.service.agent_context import AgentContext
 from container.service.service_counters import ServiceCounters
 from container.service.service_handler import PythonServiceHandler, ServiceHandler, check_service
 from container.setting_types import ContainerSettings
-from container.settings.sources import collect_settings, validate_settings
-from container.settings.table import Settings
-from container.storage.directories import concluded_directory
-from container.storage.file_storage import FileStorage
+from container.settings.sources import CONFIG_FILE_VARIABLE, Given, validate_settings
+from container.settings.table import Settings, settings_table
 from container.storage.seam import Storage
-from container.transport.clocks import Clock, SystemClock
+from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
 from container.transport.seam import Client, MarkFile, SnapshotStore
 
-_FILE_PAGE_SIZE_DEFAULT = 4096
 _OBJECTS = (
     "service",
-    "client",
-    "clock",
-    "storage",
     "snapshot_store",
     "mark_file",
-    "error_handler",
     "app_version_validator",
     "termination_hook",
     "use_agent_invoker",
-    "config_file",
-    "environ",
 )
 
 
-class Context:
+class Context(ContextBase[Settings]):
     """What a container is made of (upstream's ``ClusteredServiceContainer.Context``); for one container.
 
     Args:
@@ -86,15 +79,11 @@ class Context:
             :meth:`conclude`.
     """
 
+    kind = "container"
+
     # Made by conclude().
     service_name: str
-    clock: Clock
-    client: Client
     mark_file: MarkFile
-    aeron_dir: str
-    error_log: DistinctErrorLog
-    error_handler: ErrorHandler
-    counted_error_handler: CountedErrorHandler
     agent_context: AgentContext
 
     def __init__(
@@ -117,70 +106,57 @@ class Context:
         **settings: Unpack[ContainerSettings],
     ) -> None:
         for name, callback, parameters in (
-            ("error_handler", error_handler, "error"),
             ("app_version_validator", app_version_validator, "own_version, other_version"),
             ("termination_hook", termination_hook, ""),
         ):
             if callback is not None:
                 check_callable(f"{name}={shown(callback)}", callback, parameters)
         for name, given, kind in (
-            ("client", client, Client),
-            ("clock", clock, Clock),
-            ("storage", storage, Storage),
             ("snapshot_store", snapshot_store, SnapshotStore),
             ("mark_file", mark_file, MarkFile),
         ):
-            if given is not None and not issubclass(type(given), kind):
-                raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of {kind.__module__}")
+            check_kind(name, given, kind)
         self.service = service
         self._app_version_validator = app_version_validator
         self._termination_hook = termination_hook or _do_nothing
         self.use_agent_invoker = use_agent_invoker
-        self.owns_aeron_client = False
-        self.is_starting = False
-        """True while a container is being made from it, when whoever catches a signal may still raise."""
-        self._given_client = client
-        self._given_clock = clock
-        self._storage = FileStorage() if storage is None else storage
         self._given_snapshot_store = snapshot_store
         self._given_mark_file = mark_file
-        self._user_error_handler = error_handler
-        self._given_delegating_error_handler: DelegatingErrorHandler | None = None
-        self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
-        if not isinstance(use_agent_invoker, bool):
-            raise ConfigurationError(f"use_agent_invoker={shown(use_agent_invoker)}: must be True or False")
+        check_flag("use_agent_invoker", use_agent_invoker)
         keywords: dict[str, object] = {**settings}
-        if isinstance(delegating_error_handler, str):
-            keywords["delegating_error_handler"] = delegating_error_handler
-        elif delegating_error_handler is not None:
-            _check_delegating(f"delegating_error_handler={shown(delegating_error_handler)}", delegating_error_handler)
-            self._given_delegating_error_handler = delegating_error_handler
-        if callable(idle_strategy):
-            self._idle_strategy_supplier = idle_strategy
-        else:
-            keywords["idle_strategy"] = idle_strategy
-        self._given_settings = collect_settings(keywords, config_file=config_file, environ=environ, objects=_OBJECTS)
-        self._settings: Settings | None = None
+        self._given_delegating_error_handler = object_or_setting(
+            keywords,
+            "delegating_error_handler",
+            delegating_error_handler,
+            lambda given, what: _check_delegating(what, given),
+        )
+        super().__init__(
+            keywords,
+            client=client,
+            clock=clock,
+            storage=storage,
+            idle_strategy=idle_strategy,
+            error_handler=error_handler,
+            config_file=config_file,
+            environ=environ,
+            objects=_OBJECTS,
+            table=settings_table(),
+            config_file_variable=CONFIG_FILE_VARIABLE,
+        )
         self._counters: ServiceCounters | None = None
-        self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it
-        self._is_closed = False
+
+    def _validate(self, given: Mapping[str, Given]) -> Settings:
+        return validate_settings(given)
 
     @property
-    def settings(self) -> Settings:
-        """The validated settings. Raises ConfigurationError as :meth:`conclude` does."""
-        if self._settings is None:
-            self._settings = validate_settings(self._given_settings)
-        return self._settings
+    def is_invoker(self) -> bool:
+        """Whether the caller's thread drives the agent."""
+        return self.use_agent_invoker
 
     @property
-    def is_concluded(self) -> bool:
-        """True once :meth:`conclude` was called."""
-        return self._conclude_guard.locked()
-
-    @property
-    def is_closed(self) -> bool:
-        """True once :meth:`close` was called."""
-        return self._is_closed
+    def name(self) -> str:
+        """How threads and the log name the container, once :meth:`conclude` knows it: the service's name."""
+        return self.service_name
 
     @property
     def cluster_dir(self) -> Path:
@@ -205,21 +181,24 @@ class Context:
             DriverTimeoutError: there is no media driver within the driver timeout.
             AeronError: the driver refuses a counter.
         """
-        if not self._conclude_guard.acquire(blocking=False):
-            raise ConcurrentConcludeError("a context can be concluded once; make a new one for each container")
-        settings = self.settings
-        self._conclude_scalars(settings)
+        super().conclude()
+
+    def _conclude(self, settings: Settings) -> None:
+        self.service_name = settings.effective_service_name
+        self._idle_strategy = self.new_idle_strategy()
         delegating = self._delegating_error_handler(settings)
-        self._conclude_directories(settings)
+        self._cluster_dir, self._mark_file_dir = self._directories("cluster_dir", settings.cluster_dir)
+        self._find_aeron_dir()
         self._conclude_mark_file(settings)
         self._conclude_error_handlers(settings, delegating)
-        self._conclude_client(settings)
+        self._conclude_client()
         self._conclude_counters(settings)
         self._conclude_agent_context(settings)
         self._write_mark_file(settings)
         if settings.print_configuration:
             source = {"source": self.service_name}
             print_notice(str(self), sys.stdout, level="info", event="configuration", fields=source)
+        self.runner_idle_strategy = self.new_idle_strategy()
 
     def abandon(self) -> None:
         """Undo a start that failed: the mark file becomes free immediately, then everything is closed. Never raise."""
@@ -247,17 +226,9 @@ class Context:
         """What may be logged of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
         try:
             return error_text(error, has_message=self.settings.record_error_messages)
-        except BaseException:  # no memory, or a bad setting
+        except BaseException as unprintable:  # no memory, or a bad setting
+            interruptions.keep(unprintable)
             return "an exception whose text could not be made"
-
-    def new_idle_strategy(self) -> IdleStrategy:
-        """A new instance of the configured idle strategy: agent and runner must not share one."""
-        if self._idle_strategy_supplier is not None:
-            strategy = self._idle_strategy_supplier()
-            if not isinstance(strategy, IdleStrategy):
-                raise ConfigurationError(f"idle_strategy made {shown(strategy)}: it must make an IdleStrategy")
-            return strategy
-        return parse_idle_strategy(self.settings.idle_strategy)
 
     def wrap_idle_strategy(self, wrap: Callable[[IdleStrategy], IdleStrategy]) -> None:
         """Have each idle strategy that is made from now on be what ``wrap`` makes of it. Before the conclusion."""
@@ -285,6 +256,19 @@ class Context:
                 raise ConfigurationError(f"service_class_name={shown(path)}: {error}") from None
         return service
 
+    def check_directory(self) -> None:
+        """Wait for ``cluster_dir``, which the node makes. Raises ConfigurationError, and ClusterError after
+        ``driver_timeout_ms``."""
+        await_directory("cluster_dir", self.settings.cluster_dir, self.settings.driver_timeout_ms)
+
+    def started_text(self) -> str:
+        """What is logged once it runs."""
+        return f"{self.summary()}: running until the consensus module ends it, Ctrl-C or SIGTERM"
+
+    def message_of(self, error: BaseException) -> str:
+        """The message of an error, for the log; hidden where ``record_error_messages`` says so."""
+        return message_of(error, is_shown=self.settings.record_error_messages)
+
     def summary(self) -> str:
         """One line for the log: which service of which cluster this is, and where; once :meth:`conclude` knows it."""
         return (
@@ -299,29 +283,6 @@ class Context:
         lines = [f"    {name}={value!r}" for name, value in (vars(self.settings) | found).items()]
         return "\n".join(["ClusteredServiceContainer.Context", "{", *lines, "}"])
 
-    def _conclude_scalars(self, settings: Settings) -> None:
-        self.service_name = settings.effective_service_name
-        given = self._given_client
-        self.clock = self._given_clock or (given.clock if given is not None else SystemClock())
-        self._idle_strategy = self.new_idle_strategy()
-
-    def _conclude_directories(self, settings: Settings) -> None:
-        self._cluster_dir = self._mark_file_dir = concluded_directory(
-            self._storage, "cluster_dir", settings.cluster_dir
-        )
-        if settings.mark_file_dir:
-            self._mark_file_dir = concluded_directory(self._storage, "mark_file_dir", settings.mark_file_dir)
-        self.aeron_dir = self._find_aeron_dir(settings)
-
-    def _find_aeron_dir(self, settings: Settings) -> str:
-        found = getattr(self._given_client, "aeron_dir", None) or settings.aeron_dir
-        if found is None and self._given_client is None:
-            from container.aeron import default_aeron_dir, load_library
-
-            load_library(settings.aeron_library)
-            found = default_aeron_dir()
-        return found or ""
-
     def _conclude_mark_file(self, settings: Settings) -> None:
         if self._given_mark_file is not None:
             self.mark_file = self._given_mark_file
@@ -329,22 +290,12 @@ class Context:
         self.mark_file = ClusterMarkFile(
             Path(self._mark_file_dir, mark_file_name(settings.service_id)),
             error_buffer_length=settings.error_buffer_length,
-            page_size=self._file_page_size(settings),
+            page_size=self._file_page_size(),
             clock=self.clock,
             storage=self._storage,
             fallback=fallback_stream(settings.fallback_logger),
         )
         ensure_link_file(self._storage, self._cluster_dir, self._mark_file_dir, settings.service_id)
-
-    def _file_page_size(self, settings: Settings) -> int:
-        if self._given_client is not None and not hasattr(self._given_client, "aeron_dir"):
-            return _FILE_PAGE_SIZE_DEFAULT  # over another transport there is no driver's file to tell
-        from container.aeron.media_driver import read_cnc_file_page_size, wait_for_driver
-
-        # Before the mark file is claimed: a start that is killed later would leave it active forever.
-        timeout_ns = settings.driver_timeout_ms * 1_000_000
-        wait_for_driver(self.aeron_dir, timeout_ns)
-        return read_cnc_file_page_size(self.aeron_dir, timeout_ns)
 
     def _delegating_error_handler(self, settings: Settings) -> DelegatingErrorHandler | None:
         path = settings.delegating_error_handler
@@ -367,22 +318,6 @@ class Context:
             self.error_handler = chain_error_handlers(log, self._user_error_handler, delegating)
         except Exception as error:  # of its next()
             raise ConfigurationError(f"delegating_error_handler: next() failed: {self.bounded_text(error)}") from error
-
-    def _conclude_client(self, settings: Settings) -> None:
-        if self._given_client is not None:
-            self.client = self._given_client
-            return
-        from container.aeron import AeronClient
-
-        self.client = AeronClient(
-            aeron_dir=self.aeron_dir,
-            client_name=self.service_name,
-            use_invoker=True,
-            driver_timeout_ms=settings.driver_timeout_ms,
-            error_handler=self._on_client_error,
-            library=settings.aeron_library,
-        )
-        self.owns_aeron_client = True
 
     def _conclude_counters(self, settings: Settings) -> None:
         counters = self._counters = ServiceCounters(self.client, settings.cluster_id, settings.service_id)
@@ -470,17 +405,6 @@ class Context:
             service_name=self.service_name,
         )
         self.mark_file.signal_ready()
-
-    def _on_client_error(self, error: BaseException) -> None:
-        """The own client's errors: counted once there is a counter."""
-        getattr(self, "counted_error_handler", self.error_handler)(error)
-
-    def _close_quietly(self, resource: Any) -> None:
-        try:
-            if resource is not None:
-                resource.close()
-        except Exception as error:
-            report("warning", "%s cannot be closed: %s", type(resource).__name__, self.bounded_text(error))
 
 
 def _check_delegating(what: str, handler: Any) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
+from container.common import interruptions
 from container.common.error_texts import (
     LINE_LENGTH_MAX,
     category_of,
@@ -151,16 +152,17 @@ class LoggingErrorHandler:
                 self._print(error)
             elif _is_power_of_ten(count):
                 self._log(error, count)
-        except BaseException:  # no memory, or a handler of logging that raises: it is counted, and that is all
+        except BaseException as failure:  # no memory, or a handler of logging that raises: it is counted
             self._logged.left_out_count += 1
+            interruptions.keep(failure)
 
     def close(self) -> None:
         """Say what was left out and not said yet. Never raise."""
         try:
             self._log_left_out()
             self._print_left_out()
-        except BaseException:  # as above
-            return
+        except BaseException as failure:  # as above
+            interruptions.keep(failure)
 
     def _print(self, error: BaseException) -> None:
         if self._fallback is None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from container.agent.agent_owner import run_until_ended
 from container.api import ClusteredService
 from container.cli.failures import EXPECTED, print_failure
 from container.clustered_service_container import ClusteredServiceContainer
-from container.common.directories import await_directory
-from container.common.error_texts import message_of, type_name
-from container.common.log_events import log_closing, log_ended, log_started
-from container.common.loggers import log_as_the_environment_says, report
-from container.common.main_program import Ending, report_crashes
+from container.common.loggers import log_as_the_environment_says
 from container.context import Context
-from container.errors import AgentTermination
 from container.service.service_handler import ServiceHandler
 from container.setting_types import ContainerArguments
 
@@ -57,32 +53,4 @@ def run_context(context: Context) -> None:
     """
     if context.use_agent_invoker:
         raise TypeError("run() waits for a container with a thread of its own: leave out use_agent_invoker")
-    await_directory("cluster_dir", context.settings.cluster_dir, context.settings.driver_timeout_ms)
-    report_crashes()
-    with Ending(context) as end:
-        try:
-            member = ClusteredServiceContainer(context, on_end=lambda: end.tell(None))
-        except KeyboardInterrupt:
-            report("info", "interrupted while starting")
-            return
-        member.start()
-        log_started(
-            context.service_name, f"{context.summary()}: running until the consensus module ends it, Ctrl-C or SIGTERM"
-        )
-        caught = end.wait()
-    # From here on a second signal has its usual effect, so that a callback which never returns can be got rid of.
-    if caught is not None:
-        log_closing(context.service_name, caught.name)
-    member.close()
-    _conclude(member, was_asked_for=caught is not None)
-
-
-def _conclude(member: ClusteredServiceContainer, *, was_asked_for: bool) -> None:
-    failure, name = member.failure, member.context.service_name
-    if isinstance(failure, AgentTermination) and (was_asked_for or getattr(failure, "is_expected", False)):
-        failure = None
-    if failure is not None:
-        message = message_of(failure, is_shown=member.context.settings.record_error_messages)
-        log_ended(name, was_asked_for=was_asked_for, failure=(type_name(failure).rpartition(".")[2], message))
-        raise SystemExit(1)
-    log_ended(name, was_asked_for=was_asked_for)
+    run_until_ended(ClusteredServiceContainer, context)

@@ -236,7 +236,7 @@ class SnapshotEpisode:
         else:
             same("the start", "works", f"fails with {refused.kind}")
         same("acks", [ack[:4] for ack in member.cm.acks], [(LOG_POSITION, TIMESTAMP, 0, NULL_VALUE)])
-        member.agent.on_close()
+        member.agent.close()
         same("callbacks", member.service.names(), [])
         same("runs of the termination hook", member.hooks, 0)
         self.counts[f"start failed with {refused.kind}"] += 1
@@ -254,7 +254,7 @@ class SnapshotEpisode:
         member.take_snapshot()
         same("sessions in the next snapshot", _session_ids(member), loaded.session_ids)
         same("errors", member.errors, [])
-        member.agent.on_close()
+        member.agent.close()
         same("ends", len(member.service.of("on_terminate")), 1)
         self.counts["start worked"] += 1
         self.counts["good log messages"] += 1

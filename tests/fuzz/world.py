@@ -312,7 +312,7 @@ class World:
         if self.model.is_active:
             self.model.calls.append(("on_terminate",))
             self.model.is_active = False
-        self.member.agent.on_close()
+        self.member.agent.close()
         calls = _plain(self.member.service.calls[self._checked_calls :])
         same("callbacks of the close", calls, self.model.calls[self._checked_calls :])
         same("errors of the close", len(self.member.errors), len(self.model.errors))

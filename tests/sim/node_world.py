@@ -422,7 +422,7 @@ class World(DiskWorld[Plan]):
                 ingress_channel="aeron:udp",
                 replication_channel="aeron:udp?endpoint=localhost:0",
                 log_channel="aeron:udp?term-length=64k",
-                threading_mode="INVOKER",
+                use_agent_invoker=True,
                 file_sync_level=self.plan.level,
                 service_count=self.plan.services,
                 session_timeout_ns=SESSION_TIMEOUT_MS * MS,

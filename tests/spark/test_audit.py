@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.files.recording_log import read_recording_log
-from container.pipeline.audit import AuditReport, audit, check_bytes
+from container.pipeline.audit import CHECKS, AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
 from container.pipeline.command import pipeline_parser
 from container.pipeline.findings import FINDING_LIMIT
@@ -37,7 +37,7 @@ from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
 from container.testing.recordings import write_catalog, write_recording_log
 from tests.plain_decoder import frames
-from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
+from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH, write_mark
 from tests.spark.written_members import History, WrittenMember
 
 BLOCK = 64 * 1024
@@ -62,6 +62,13 @@ def overwrite(member: WrittenMember, position: int, content: bytes, *, recording
 
 def options_of(*members: WrittenMember) -> SourceOptions:
     return SourceOptions(tuple(str(member.base_dir) for member in members))
+
+
+def member_frame(member: WrittenMember, template_id: int, number: int) -> int:
+    """The bytes of log that a message of a template has."""
+    places = [0, *(one["log_position"] for one in member.messages)]
+    end = member.of_template(template_id)[number]["log_position"]
+    return int(end - places[places.index(end) - 1])
 
 
 def audited(index: int, member: WrittenMember) -> AuditedMember:
@@ -103,7 +110,8 @@ def test_equal_members_pass_also_with_other_session_ids(
     behind = copy_of(member, tmp_path / "behind")
     as_caught_up(behind, member.messages[50]["log_position"])
     report = audit(spark, options_of(member, behind), block_length=BLOCK)
-    assert (report.verdict, [one.state for one in report.checks]) == ("pass", ["pass"] * 6)
+    assert (report.verdict, [one.state for one in report.checks]) == ("pass", ["pass"] * len(CHECKS))
+    assert [one.name for one in report.checks] == list(CHECKS)
     assert "6 blocks are recorded by more than one member, and 0 of these differ" in report.find("log").summary
     assert [one.leader_member_id for one in report.terms] == [0, 1]
     assert report.members[0].snapshot_positions == report.members[1].snapshot_positions != []
@@ -166,12 +174,12 @@ def test_each_difference_and_each_impossible_event_is_found(spark: SparkSession,
     ]
     times = [message["timestamp"] for message in first.messages]
     assert texts(report, "timers") == [
-        f"warn: timer 77 of the snapshot at {at[11]} was due at {times[10] - 100} and had not expired by {times[14]}",
+        f"warn: timer 77 of the snapshot at {at[11]} was due at {times[10] - 100} and had not expired by {times[12]}",
         f"warn: timer 78 of the snapshot at {at[11]} expired at {times[12]}, before its deadline {times[10] + 1000}",
     ]
     assert texts(report, "snapshots") == [
-        f"fail: the snapshot of service 0 at {at[11]} differs between members in 1 items, first in item 2: "
-        f"payload is {payload_text(b'state')} on member 0, 1 and {payload_text(b'State')} on member 2",
+        f"fail: the snapshot of service 0 at {at[11]} differs between members in 1 items, first in item 2, "
+        f"SERVICE_DATA 1: payload is {payload_text(b'state')} on member 0, 1 and {payload_text(b'State')} on member 2",
         f"warn: member 2 has no snapshot of service 0 at {at[13]}, others have",
     ]
 
@@ -188,7 +196,7 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
         members.append(history.finish())
     assert snapshot_texts(spark, *members) == [
         f"fail: the snapshot of the consensus module at {members[0].messages[-1]['log_position']} differs between "
-        "members in 1 items, first in item 1: deadline is 60 on member 0, 1 and 61 on member 2"
+        "members in 1 items, first in item 1, TIMER 6: deadline is 60 on member 0, 1 and 61 on member 2"
     ]
 
 
@@ -201,8 +209,101 @@ def test_the_first_item_that_differs_is_named_also_beside_damage(spark: SparkSes
     # The schema of the second timer: behind the frames of the marker and the first one, and its own header.
     overwrite(second, 96 + 64 + 32 + 4, b"\xff", recording_id=1)
     differs, *damaged = snapshot_texts(spark, first, second)
-    assert "items, first in item 2: only member 1 has it" in differs
+    assert "items, first in item 2, TIMER 6: member 1 lacks it" in differs
     assert damaged
+
+
+def test_a_timer_more_on_one_member_is_the_only_difference(spark: SparkSession, tmp_path: Path) -> None:
+    """And so is a session: neither moves what follows, in the snapshots of the consensus module and of the service."""
+    members: list[WrittenMember] = []
+    for name, more in (("first", False), ("second", True), ("third", False)):
+        history = History(tmp_path / name)
+        history.begin_term()
+        for session_id in (1, 2, 3):
+            history.open_session(session_id)
+        timers = [(number, 1000 + number) for number in range(20) if more or number != 3]
+        history.take_snapshot((1, 2, 3), timers, b"state")
+        history.take_snapshot((1, 2, 3) if more else (1, 3), [(5, 70), (6, 60)], b"state")
+        members.append(history.finish())
+    first, second = [one["log_position"] for one in members[0].messages if one["template_id"] == 23]
+    text = "fail: the snapshot of the consensus module at {} differs between members in 1 items, first in item {}: {}"
+    assert snapshot_texts(spark, *members) == [
+        text.format(first, "7, TIMER 3", "member 0, 2 lacks it"),
+        text.format(second, "2, CLUSTER_SESSION 2", "member 0, 2 lacks it"),
+    ]
+
+
+def test_a_timer_that_lives_over_two_snapshots_is_not_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+    """One that is due before the next snapshot, and never expires, is, and it is said once."""
+    history = History(tmp_path / "member")
+    history.begin_term()
+    due, never = history.now_ms + 50, history.now_ms + 2
+    for number in range(3):
+        history.take_snapshot((), [(1, due), (2, never), (10 + number, history.now_ms)])
+        history.timer(10 + number)
+    history.now_ms = due + 1
+    history.timer(1)
+    history.take_snapshot((), [(2, never)])
+    history.timer(99)
+    member = history.finish()
+    at = [one["log_position"] for one in member.of_template(23)]
+    report = audit(spark, options_of(member))
+    first = member.of_template(20)[1]["timestamp"]
+    assert texts(report, "timers") == [
+        f"warn: timer 2 of the snapshot at {at[1]} was due at {never} and had not expired by {first}"
+    ]
+    assert len(report.timer_lateness) == 4
+
+
+def test_a_member_that_lost_terms_or_is_of_an_older_backup_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
+    """All members are stopped; one has lost the middle term of its recording log, one has half of the log."""
+    members = []
+    half = 0
+    for name in ("first", "lost", "older"):
+        history = History(tmp_path / name)
+        for term in range(3):
+            history.begin_term(leader_member_id=term)
+            history.open_session(term)
+            for number in range(50):
+                history.message(term, b"%d" % number)
+            half = history.position if term == 1 else half
+            if name == "older" and term == 1:
+                break
+        members.append(history.finish(is_closed=name != "older"))
+    for number, one in enumerate(members):
+        write_mark(one.base_dir, number)
+    entries = read_recording_log(members[1].base_dir / "cluster")
+    write_recording_log(members[1].base_dir / "cluster", [one for one in entries if one.leadership_term_id != 1])
+    report = audit(spark, options_of(*members), block_length=BLOCK)
+    assert report.verdict == "fail"
+    base, end = members[0].terms[1][1], members[0].end_position
+    (lost,) = texts(report, "terms")
+    assert lost.startswith(f"fail: member 1: its recording log has no entry of term 1, which begins at {base}; member")
+    assert texts(report, "members") == [
+        f"warn: member 2 lacks the log from {half} to {end}, which is committed and which member 0, member 1 has: it "
+        "ended before the others, or its files are of an earlier time, as from a backup"
+    ]
+    assert [one.name for one in report.checks if one.state != "pass"] == ["members", "terms"]
+
+
+def test_a_log_with_holes_proves_nothing_of_sessions_and_timers(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    """The events of another member count, if that has all of them."""
+    holed = copy_of(member, tmp_path / "holed")
+    place = member.of_template(21)[1]["log_position"]
+    # The template of a session's opening: its frame is whole, and nobody knows what it was.
+    overwrite(holed, place - member_frame(member, 21, 1) + 32 + 2, b"\xff\xff")
+    alone = audit(spark, options_of(holed))
+    assert alone.verdict == "fail"
+    sessions, timers = alone.find("sessions").findings, alone.find("timers").findings
+    assert sessions[0] == timers[0]
+    assert "its log is not whole in 1 places, so what happened there is not known" in sessions[0].text
+    assert {one.state for one in sessions[1:]} == {"warn"}
+    assert any("was never opened" in one.text for one in sessions[1:])
+    beside = audit(spark, options_of(holed, member))
+    assert [one.name for one in beside.checks if one.state != "pass"] == ["log", "terms"]
+    assert beside.find("sessions").summary.endswith(f"; by the log of member 1, up to {member.end_position:,}")
 
 
 def test_a_snapshot_has_what_its_member_gave_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -485,7 +586,9 @@ def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: P
     assert report.verdict == "warn"
     (found,) = report.find("log").findings
     assert (found.state, found.member_id, base <= (found.log_position or 0) < base + 32) == ("warn", 0, True)
-    assert [one.name for one in report.checks if one.state != "pass"] == ["log"]
+    assert [one.name for one in report.checks if one.state != "pass"] == ["members", "log"]
+    (behind,) = report.find("members").findings
+    assert (behind.state, behind.member_id) == ("warn", 0)
 
 
 def test_a_position_that_is_committed_need_not_be_where_a_frame_begins(

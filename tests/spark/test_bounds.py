@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from container.errors import ConfigurationError
 from container.recordings import Filters, open_member, plan
 from container.recordings import partitions as partitions_module
-from container.recordings.first_timestamp import first_timestamp
+from container.recordings.first_message import FirstMessage, first_message
 from container.spark.offsets import end_positions, parse_offset
 from container.spark.options import parse_options
 from container.spark.source import ClusterReader, ClusterStreamReader, arrow_schema, spark_schema
@@ -78,11 +78,11 @@ def test_times_leave_whole_files_unread_and_lose_no_row(days: WrittenMember, fir
 def test_a_plan_reads_the_begin_of_each_part_alone(days: WrittenMember, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def counted(archive_dir: Any, descriptor: Any, position: int) -> int | None:
+    def counted(archive_dir: Any, descriptor: Any, position: int) -> FirstMessage | None:
         read.append(position)
-        return first_timestamp(archive_dir, descriptor, position)
+        return first_message(archive_dir, descriptor, position)
 
-    monkeypatch.setattr(partitions_module, "first_timestamp", counted)
+    monkeypatch.setattr(partitions_module, "first_message", counted)
     whole = plan(open_member(days.base_dir), "messages")
     assert read == []
     filters = Filters(begin_timestamp=BEGIN_MS + 11 * HOUR_MS)
@@ -165,7 +165,7 @@ def test_a_batch_of_a_stream_has_at_most_so_many_rows(member: WrittenMember, vie
             {"startingTimestamp": "yesterday"},
             "startingTimestamp='yesterday': must be milliseconds since 1970, or a time",
         ),
-        ({"endingTimestamp": "9" * 18}, "must lie between 1970 and 2262"),
+        ({"endingTimestamp": "2300-01-01"}, "must lie between 1970 and 2262"),
         ({"startingOffsets": "first"}, "startingOffsets='first': must be earliest, latest, or log positions by member"),
         (
             {"startingOffsets": '{"0": -3}'},
@@ -175,11 +175,11 @@ def test_a_batch_of_a_stream_has_at_most_so_many_rows(member: WrittenMember, vie
         ({"startingOffsets": "latest"}, "startingOffsets=latest: a batch would have no rows"),
         ({"endingOffsets": "earliest"}, "endingOffsets=earliest: a batch would have no rows"),
         (
-            {"startingPosition": "1", "startingTimestamp": "1"},
+            {"startingPosition": "1", "startingTimestamp": "1971-01-01"},
             "startingPosition and startingTimestamp contradict each other: give one of them",
         ),
         ({"startingPosition": "1", "view": "snapshots"}, "startingPosition: the view 'snapshots' is not of the log"),
-        ({"startingTimestamp": "1", "view": "frames"}, "startingTimestamp: frames are chosen by positions"),
+        ({"startingTimestamp": "1971-01-01", "view": "frames"}, "startingTimestamp: frames are chosen by positions"),
         ({"max_rows_per_batch": "0"}, "max_rows_per_batch='0': must be a positive number of rows"),
         ({"max_rows_per_batch": "1", "max_bytes_per_batch": "1"}, "are two limits: give one of them"),
         ({"startingTimestmp": "1"}, "option 'startingtimestmp' is unknown; did you mean 'startingTimestamp'?"),

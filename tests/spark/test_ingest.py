@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.java_gateway import ensure_callback_server_started
@@ -178,6 +179,48 @@ def test_ranges_lie_between_gaps() -> None:
     positions = MemberPositions(0, 1000, [Gap(500, None, "open"), Gap(0, 96, "begins later"), Gap(160, 320, "damaged")])
     positions.cover()
     assert positions.covered == [PositionRange(96, 160), PositionRange(320, 500)]
+
+
+def test_damage_beyond_the_limit_of_gaps_is_not_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last gap reaches over it, in the same batch and in later ones, whatever the order of the rows."""
+    monkeypatch.setattr("container.pipeline.manifest.GAP_LIMIT", 3)
+    writer = TableWriter.__new__(TableWriter)
+    writer.table, writer._lock = tmp_path, threading.Lock()
+    writer.manifest = Manifest(cluster="main", view="messages", decoder=None, members={"0": MemberPositions(0, 0)})
+    schema = pa.schema(
+        [
+            ("member_id", pa.int32()),
+            ("begin_position", pa.int64()),
+            ("log_position", pa.int64()),
+            ("error", pa.string()),
+        ]
+    )
+
+    def bring_in(batch_id: int, end: int, *damaged: int) -> list[PositionRange]:
+        """A batch in which each 32 bytes are a row up to a position, but for damage."""
+        begin = writer.manifest.members["0"].end_position
+        rows: list[dict[str, Any]] = [
+            {"member_id": 0, "log_position": place, "error": f"damage at {place}"}
+            if place in damaged
+            else {"member_id": 0, "begin_position": place, "log_position": place + 32}
+            for place in range(begin, end, 32)
+        ]
+        name = f"batch-{batch_id}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows[::-1], schema), tmp_path / name)
+        writer.manifest.moving = Batch(batch_id, {name: name}, {"0": end}, {"0": 0})
+        writer.finish()
+        return writer.manifest.members["0"].covered
+
+    first = [PositionRange(0, 64), PositionRange(96, 160), PositionRange(192, 256)]
+    assert bring_in(0, 640, 512, 64, 160, 256, 320) == [*first, PositionRange(544, 640)]
+    assert bring_in(1, 800) == [*first, PositionRange(544, 800)]
+    assert bring_in(2, 960, 928) == first
+    assert bring_in(3, 1120) == [*first, PositionRange(960, 1120)]
+    gaps = writer.manifest.members["0"].gaps
+    reason = "damage at 256; this gap is the last of 3 and reaches over all damage behind it"
+    assert [(gap.begin_position, gap.end_position) for gap in gaps] == [(64, 96), (160, 192), (256, 960)]
+    assert gaps[-1].reason == reason
+    assert writer.manifest.error_row_count == 6
 
 
 PLAIN_READER = """

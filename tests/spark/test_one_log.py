@@ -214,7 +214,7 @@ def test_damage_of_one_member_is_read_from_another(
     three: list[WrittenMember], mode: str, is_timed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each of them is damaged, at another place, which a third one has: no row is missing and none is there twice."""
-    begin = Bound("startingTimestamp", timestamp_ms=three[0].messages[151]["timestamp"])
+    begin = Bound("startingTimestamp", timestamp_ns=three[0].messages[151]["timestamp"] * 1_000_000)
     options: dict[str, Any] = {"starting": begin} if is_timed else {}
     for number, index in enumerate((200, 300, 900)):
         damage(three[number], positions(three[number])[index])
@@ -636,9 +636,22 @@ def test_a_member_that_is_behind_and_has_not_purged_does_not_end_the_log(three: 
     for at in (700, 800, 801, 900):
         assert read(starting=Bound("startingPosition", position=once[at - 1])) == once[at:]
         time_ms = three[0].messages[at]["timestamp"]
-        assert read(starting=Bound("startingTimestamp", timestamp_ms=time_ms)) == once[at:]
+        assert read(starting=Bound("startingTimestamp", timestamp_ns=time_ms * 1_000_000)) == once[at:]
     with pytest.raises(ConfigurationError, match=rf"member any, which is committed to {once[-1]}$"):
         read(starting=Bound("startingPosition", position=once[-1] + 32))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_stream_that_begins_where_the_log_ends_warns_of_nothing(
+    three: list[WrittenMember], count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = three[0].end_position
+    for given in (Bound("startingPosition", position=end), Bound("startingOffsets", word="latest")):
+        reader = stream(*three[:count], committed="recorded", starting=given)
+        begin = reader.initialOffset()
+        assert set(end_positions(begin).values()) == {end}
+        assert reader.latestOffset(begin, NOW) == begin
+    assert caplog.messages == []
 
 
 def test_positions_of_members_are_no_place_of_one_log(three: list[WrittenMember]) -> None:

@@ -113,6 +113,11 @@ def test_filters_narrow_what_is_read(filters: list[Filter], expected: Filters) -
     assert narrow("messages", filters) == expected
 
 
+def test_times_of_frames_are_left_to_spark() -> None:
+    filters: list[Filter] = [GreaterThan(POSITION, 100), GreaterThan(TIME, 5), EqualTo(TEMPLATE, 20)]
+    assert narrow("frames", filters) == Filters(begin_position=100)
+
+
 def test_filters_that_nothing_passes_leave_nothing_to_read() -> None:
     assert narrow("messages", [GreaterThan(POSITION, 100), LessThan(POSITION, 100)]) is None
     assert narrow("messages", [EqualTo(TEMPLATE, 1), EqualTo(TEMPLATE, 2)]) is None

@@ -351,8 +351,8 @@ def test_a_schema_of_sbe_may_have_as_many_fields_as_it_says(tmp_path: Path) -> N
     messages = "".join(f'<message name="M{number}" id="{number}">{fields}</message>' for number in range(11))
     path = tmp_path / "wide.xml"
     path.write_text(
-        f'<messageSchema id="1"><types><composite name="messageHeader">{header}</composite></types>{messages}'
-        "</messageSchema>"
+        f'<messageSchema package="p" id="1"><types><composite name="messageHeader">{header}</composite></types>'
+        f"{messages}</messageSchema>"
     )
     assert len(make_decoder(f"sbe:{path}", VIEW).fields) == 12
 

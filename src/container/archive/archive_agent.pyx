@@ -7,6 +7,7 @@ owner, and the end, in order or after the loss of one of them.
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from container.agent.agent cimport Agent
 from container.common.sealed cimport seal
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.idle_strategy cimport IdleStrategy
@@ -16,9 +17,8 @@ from container.transport.frames cimport NULL_VALUE
 from container.transport.seam cimport Client
 from container.transport.wait_reporter cimport WaitReporter
 
-from container.common import forks
 from container.common.directories import removed_text
-from container.errors import AgentTermination, ArchiveError, ClosedError, ContainerError, MarkFileError
+from container.errors import AgentTermination, ArchiveError, ClosedError, MarkFileError
 
 cdef enum:
     CLIENT_HEARTBEAT_TYPE_ID = 11
@@ -174,10 +174,9 @@ def await_former_archive(Client client not None, int64_t archive_id, Heartbeat h
         counter_id = _counter_of_archive(counters, archive_id)
 
 
-cdef class ArchiveAgent:
-    """An archive at work: :meth:`start`, then :meth:`do_work` again and again, or :meth:`run`, then :meth:`close`.
-
-    All but :meth:`stop` belong on one thread at a time.
+cdef class ArchiveAgent(Agent):
+    """An archive at work. Where client or mark file were lost, files are closed at the end and nothing else: their next
+    owner finds where recordings end.
 
     Args:
         conductor: the :class:`~container.archive.archive_conductor.ArchiveConductor`: what the archive does for its
@@ -193,30 +192,14 @@ cdef class ArchiveAgent:
     cdef Heartbeat _heartbeat
     cdef Clock _clock
     cdef DurationTracker _cycle_tracker
-    cdef object _on_error
     cdef object _release
-    cdef object _termination                # what ended it; None while it runs
-    cdef bint _is_stopping
     cdef bint _is_aborted                   # client or mark file was lost: there is nothing to close in order
     cdef bint _is_lost                      # the mark file was
-    cdef bint _is_busy                      # a duty cycle is in progress
-    cdef bint _is_closed
-    cdef long _parent_id                    # of the process of which this one is a fork; 0 where it was made
-    cdef object __weakref__
 
     def __init__(self, conductor not None, Heartbeat heartbeat not None, Clock clock not None,
                  DurationTracker cycle_tracker not None, on_error not None, release not None):
         self._conductor, self._heartbeat, self._clock, self._cycle_tracker = conductor, heartbeat, clock, cycle_tracker
         self._on_error, self._release = on_error, release
-        forks.own(self)
-
-    def _disown(self, long process_id):
-        self._parent_id = process_id
-
-    @property
-    def termination(self):
-        """What ended the agent (BaseException), or None."""
-        return self._termination
 
     def start(self):
         """Subscribe to the requests of clients, who are served from the first duty cycle on.
@@ -226,25 +209,14 @@ cdef class ArchiveAgent:
         self._conductor.start()
         self._cycle_tracker.begin(self._clock.nano_time())
 
-    cpdef int do_work(self) except? -1:
-        """One duty cycle; how much was done (int).
-
-        Raises AgentTermination when it cannot go on: the client is closed, or the mark file is another owner's. Then
-        the recordings are left for the next start to repair. What the conductor raises is raised.
-        """
+    cdef int _work(self) except? -1:
         cdef int work_count
-        self._check_process()
-        if self._is_busy:
-            raise ContainerError("a duty cycle of the archive is in progress: a callback must not run another one")
-        if self._is_closed:
-            return 0
-        self._is_busy = True
-        try:
-            self._cycle_tracker.measure_and_begin(self._clock.nano_time())
-            work_count = self._beat()
-            return work_count + <int> self._conductor.do_work()
-        finally:
-            self._is_busy = False
+        self._cycle_tracker.measure_and_begin(self._clock.nano_time())
+        work_count = self._beat()
+        return work_count + <int> self._conductor.do_work()
+
+    cdef int64_t _tick(self) noexcept:
+        return self._heartbeat._beat_ms
 
     cdef int _beat(self) except? -1:
         try:
@@ -255,56 +227,7 @@ cdef class ArchiveAgent:
             self._is_lost = isinstance(error, MarkFileError)
             raise AgentTermination(str(error)) from None
 
-    def run(self, IdleStrategy idle_strategy not None):
-        """Work until :meth:`stop` is called or the agent is terminated; then close. Raise nothing.
-
-        For the archive's own thread. An error of a duty cycle is handed to ``on_error``, and the next one follows.
-        """
-        cdef int work_count
-        cdef int64_t yielded_ms = 0
-        try:
-            while not self._is_stopping and self._parent_id == 0:
-                try:
-                    work_count = self.do_work()
-                    idle_strategy.idle(work_count)
-                    if self._heartbeat._beat_ms != yielded_ms:
-                        # An archive that always has work must not keep other Python threads from running.
-                        yielded_ms = self._heartbeat._beat_ms
-                        with nogil:
-                            pass
-                except MemoryError as error:        # not even the end could be made
-                    self.terminate(error)
-                except Exception as error:
-                    if self._parent_id != 0:
-                        self.terminate(error)
-                    else:
-                        self._on_error(error)
-                except BaseException as error:
-                    self.terminate(error)
-        finally:
-            self.close()
-
-    def stop(self):
-        """Have :meth:`run` end after the duty cycle in progress. For any thread."""
-        self._is_stopping = True
-
-    def terminate(self, error not None):
-        """End it because of an error (BaseException), which is handed to ``on_error``."""
-        self._is_stopping = True
-        if self._termination is None:
-            self._termination = error
-        if self._parent_id == 0:
-            self._on_error(error)
-
-    def close(self):
-        """End recordings, replays and sessions in order, and release what the archive was made of; once.
-
-        Where the client or the mark file was lost, files are closed and nothing else: their next owner finds where
-        recordings end. Raise nothing.
-        """
-        if self._is_closed or self._parent_id != 0:
-            return
-        self._is_closed = self._is_stopping = True
+    cdef int _end(self) except -1:
         try:
             if not self._is_aborted:
                 self._try_last_beat()
@@ -314,6 +237,7 @@ cdef class ArchiveAgent:
             self._on_error(error)
         finally:
             self._release(not self._is_lost)
+        return 0
 
     cdef int _try_last_beat(self) except -1:
         # Nobody has looked since the last duty cycle, which may be long ago where a caller drives the agent.
@@ -325,10 +249,8 @@ cdef class ArchiveAgent:
             self._on_error(error)
         return 0
 
-    cdef int _check_process(self) except -1:
-        if self._parent_id != 0:
-            raise forks.refusal("drive an archive", "the archive", self._parent_id)
-        return 0
+    cdef str _kind(self):
+        return "archive"
 
 
 seal((Heartbeat, ArchiveAgent))

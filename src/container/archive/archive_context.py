@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
+from container.agent.context_base import ContextBase, object_or_setting
 from container.archive.archive_agent import ArchiveAgent, Heartbeat, await_former_archive, new_archive_id
 from container.archive.archive_arguments import ArchiveSettingsArguments
 from container.archive.archive_counters import ArchiveCounters
@@ -30,11 +30,10 @@ from container.archive.store.facts import Recovered
 from container.archive.store.recording_store import RecordingStore, StoreSettings
 from container.common.callbacks import check_callable
 from container.common.directories import check_is_there
-from container.common.error_texts import error_text
 from container.common.loggers import report
 from container.common.values import shown
 from container.error_handlers import ErrorHandler, LoggingErrorHandler, chain_error_handlers
-from container.errors import ConcurrentConcludeError, ConfigurationError
+from container.errors import ConfigurationError
 from container.files.cnc_file import CncFile
 from container.files.error_log import CountedErrorHandler, DistinctErrorLog
 from container.settings.archive_table import (
@@ -45,12 +44,10 @@ from container.settings.archive_table import (
     archive_settings_table,
     checksum_of,
 )
-from container.settings.sources import ARCHIVE_CONFIG_FILE_VARIABLE, collect_settings, validate_archive_settings
-from container.storage.directories import concluded_directory
-from container.storage.file_storage import FileStorage
+from container.settings.sources import ARCHIVE_CONFIG_FILE_VARIABLE, Given, validate_archive_settings
 from container.storage.seam import Storage
-from container.transport.clocks import Clock, SystemClock
-from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
+from container.transport.clocks import Clock
+from container.transport.idle_strategy import IdleStrategy
 from container.transport.seam import Client
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
@@ -60,25 +57,14 @@ _CHECKSUM_KINDS = {None: 0, CRC_32: 1, CRC_32C: 2}
 _RECOVERED_SHOWN = 20
 _BASES = {"exact": "what it had announced", "bound": "its frames behind what was forced", "frames": "its frames"}
 _SESSION_ID_MASK = 2**31 - 1
-_OBJECTS = (
-    "client",
-    "clock",
-    "storage",
-    "process_id",
-    "first_session_id",
-    "next_token",
-    "cluster_stream_ids",
-    "error_handler",
-    "config_file",
-    "environ",
-)
+_OBJECTS = ("process_id", "first_session_id", "next_token", "cluster_stream_ids")
 
 # What an archive has in its directory beside the mark file and old errors, upstream's or this one.
 _SEGMENTS = re.compile(r"\d+-\d+\.rec(?:\.del)?", re.ASCII)
 _CATALOGS = re.compile(r"archive\.(?:catalog|positions|migration)(?:\.\w+)?", re.ASCII)
 
 
-class ArchiveContext:
+class ArchiveContext(ContextBase[ArchiveSettings]):
     """What an archive is made of (upstream's ``Archive.Context``); for one archive.
 
     Args:
@@ -108,15 +94,11 @@ class ArchiveContext:
             :meth:`conclude`.
     """
 
+    kind = "archive"
+
     # Made by conclude().
     archive_id: int
-    aeron_dir: str
-    clock: Clock
-    client: Client
     mark_file: ArchiveMarkFile
-    error_log: DistinctErrorLog
-    error_handler: ErrorHandler
-    counted_error_handler: CountedErrorHandler
     counters: ArchiveCounters
     store: RecordingStore
     agent: ArchiveAgent
@@ -139,70 +121,36 @@ class ArchiveContext:
         environ: Mapping[str, str] | None = None,
         **settings: Unpack[ArchiveSettingsArguments],
     ) -> None:
-        _check_objects(client, clock, storage)
         _check_number("process_id", process_id, 2**63 - 1)
         _check_number("first_session_id", first_session_id, _SESSION_ID_MASK)
-        for name, callback, parameters in (("error_handler", error_handler, "error"), ("next_token", next_token, "")):
-            if callback is not None:
-                check_callable(f"{name}={shown(callback)}", callback, parameters)
-        self.is_starting = False
-        """True while an archive is being made from it, when whoever catches a signal may still raise."""
-        self.owns_aeron_client = False
-        self._given_client = client
-        self._given_clock = clock
-        self._storage = FileStorage() if storage is None else storage
-        self._given_process_id = process_id
-        self._given_first_session_id = first_session_id
-        self._next_token = next_token or _random_token
-        self._cluster_stream_ids = frozenset(cluster_stream_ids)
-        self._user_error_handler = error_handler
-        self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
-        self._given_authenticator: Authenticator | None = None
-        self._given_authorisation_service: AuthorisationService | None = None
+        if next_token is not None:
+            check_callable(f"next_token={shown(next_token)}", next_token, "")
         keywords: dict[str, object] = {**settings}
-        if callable(idle_strategy):
-            self._idle_strategy_supplier = idle_strategy
-        else:
-            keywords["idle_strategy"] = idle_strategy
-        if authenticator is None or isinstance(authenticator, str):
-            keywords["authenticator"] = authenticator
-        else:
-            check_authenticator(authenticator, f"authenticator={shown(authenticator)}")
-            self._given_authenticator = authenticator
-        if authorisation_service is None or isinstance(authorisation_service, str):
-            keywords["authorisation_service"] = authorisation_service
-        else:
-            check_authorisation_service(authorisation_service, f"authorisation_service={shown(authorisation_service)}")
-            self._given_authorisation_service = authorisation_service
-        self._given_settings = collect_settings(
+        self._given_authenticator = object_or_setting(keywords, "authenticator", authenticator, check_authenticator)
+        self._given_authorisation_service = object_or_setting(
+            keywords, "authorisation_service", authorisation_service, check_authorisation_service
+        )
+        super().__init__(
             keywords,
+            client=client,
+            clock=clock,
+            storage=storage,
+            idle_strategy=idle_strategy,
+            error_handler=error_handler,
             config_file=config_file,
             environ=environ,
             objects=_OBJECTS,
             table=archive_settings_table(),
             config_file_variable=ARCHIVE_CONFIG_FILE_VARIABLE,
         )
-        self._settings: ArchiveSettings | None = None
-        self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it
+        self._given_process_id = process_id
+        self._given_first_session_id = first_session_id
+        self._next_token = next_token or _random_token
+        self._cluster_stream_ids = frozenset(cluster_stream_ids)
         self._conductor: Any = None
-        self._is_closed = False
 
-    @property
-    def settings(self) -> ArchiveSettings:
-        """The validated settings. Raises ConfigurationError as :meth:`conclude` does."""
-        if self._settings is None:
-            self._settings = validate_archive_settings(self._given_settings)
-        return self._settings
-
-    @property
-    def is_concluded(self) -> bool:
-        """True once :meth:`conclude` was called."""
-        return self._conclude_guard.locked()
-
-    @property
-    def is_closed(self) -> bool:
-        """True once everything was released, by :meth:`ArchiveAgent.close` or :meth:`abandon`."""
-        return self._is_closed
+    def _validate(self, given: Mapping[str, Given]) -> ArchiveSettings:
+        return validate_archive_settings(given)
 
     @property
     def is_invoker(self) -> bool:
@@ -240,16 +188,17 @@ class ArchiveContext:
             RecordingError: files are damaged, or a frame that a crash may have cut is refused.
             OSError: the disk fails.
         """
-        if not self._conclude_guard.acquire(blocking=False):
-            raise ConcurrentConcludeError("a context can be concluded once; make a new one for each archive")
-        settings = self.settings
+        super().conclude()
+
+    def _conclude(self, settings: ArchiveSettings) -> None:
         self._conclude_objects(settings)
-        self._conclude_directories(settings)
-        page_size = self._wait_for_driver(settings)
+        self._archive_dir, self._mark_file_dir = self._directories("archive_dir", settings.archive_dir)
+        self._find_aeron_dir()
+        page_size = self._file_page_size()
         self._conclude_archive_id(settings)
         self._conclude_mark_file(settings, page_size)
         self._conclude_error_handlers()
-        self._conclude_client(settings)
+        self._conclude_client()
         self._heartbeat = Heartbeat(self.client, self.clock, self.mark_file, self._on_error)
         self._heartbeat.beat()
         self._conclude_counters(settings)
@@ -290,19 +239,6 @@ class ArchiveContext:
         self._close_quietly(getattr(self, "error_log", None))
         self._close_quietly(mark_file)
 
-    def bounded_text(self, error: BaseException) -> str:
-        """What may be logged of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
-        return error_text(error, has_message=True)
-
-    def new_idle_strategy(self) -> IdleStrategy:
-        """A new instance of the configured idle strategy."""
-        if self._idle_strategy_supplier is not None:
-            strategy = self._idle_strategy_supplier()
-            if not isinstance(strategy, IdleStrategy):
-                raise ConfigurationError(f"idle_strategy made {shown(strategy)}: it must make an IdleStrategy")
-            return strategy
-        return parse_idle_strategy(self.settings.idle_strategy)
-
     @property
     def name(self) -> str:
         """How threads, the Aeron client and the log name the archive, once :meth:`conclude` knows its id."""
@@ -318,8 +254,6 @@ class ArchiveContext:
         )
 
     def _conclude_objects(self, settings: ArchiveSettings) -> None:
-        given = self._given_client
-        self.clock = self._given_clock or (given.clock if given is not None else SystemClock())
         self.runner_idle_strategy = self.new_idle_strategy()
         self._authenticator = self._given_authenticator or create_authenticator(settings.authenticator)
         self._authorisation_service = self._given_authorisation_service or create_authorisation_service(
@@ -332,32 +266,6 @@ class ArchiveContext:
             given_id = int.from_bytes(os.urandom(4), "little") & _SESSION_ID_MASK
         self._first_session_id = given_id
 
-    def _conclude_directories(self, settings: ArchiveSettings) -> None:
-        self._archive_dir = self._mark_file_dir = concluded_directory(
-            self._storage, "archive_dir", settings.archive_dir
-        )
-        if settings.mark_file_dir:
-            self._mark_file_dir = concluded_directory(self._storage, "mark_file_dir", settings.mark_file_dir)
-
-    def _wait_for_driver(self, settings: ArchiveSettings) -> int:
-        """Find the driver's directory, wait for the driver there, and return its file page size (bytes).
-
-        Before the mark file is claimed, which nobody keeps live while the driver is waited for.
-        """
-        given = self._given_client
-        if given is not None:
-            self.aeron_dir = getattr(given, "aeron_dir", None) or settings.aeron_dir or ""
-            if not hasattr(given, "aeron_dir"):
-                return _FILE_PAGE_SIZE_DEFAULT  # over another transport there is no driver's file to tell
-        from container.aeron import default_aeron_dir, load_library, read_cnc_file_page_size, wait_for_driver
-
-        if given is None:
-            load_library(settings.aeron_library)
-            self.aeron_dir = settings.aeron_dir or default_aeron_dir()
-        timeout_ns = settings.driver_timeout_ms * 1_000_000
-        wait_for_driver(self.aeron_dir, timeout_ns)
-        return read_cnc_file_page_size(self.aeron_dir, timeout_ns)
-
     def _conclude_archive_id(self, settings: ArchiveSettings) -> None:
         if settings.archive_id != -1:
             self.archive_id = settings.archive_id
@@ -365,23 +273,11 @@ class ArchiveContext:
             self.archive_id = new_archive_id(self._given_client, is_given=True)
         else:
             # The mark file has the id, and the client's name has it as well: another client asks for it.
-            asking = self._new_client(settings, "archive")
+            asking = self._new_client("archive")
             try:
                 self.archive_id = new_archive_id(asking, is_given=False)
             finally:
                 asking.close()
-
-    def _new_client(self, settings: ArchiveSettings, name: str) -> Client:
-        from container.aeron import AeronClient
-
-        return AeronClient(
-            aeron_dir=self.aeron_dir,
-            client_name=name,
-            use_invoker=True,
-            driver_timeout_ms=settings.driver_timeout_ms,
-            error_handler=self._on_error,
-            library=settings.aeron_library,
-        )
 
     def _conclude_mark_file(self, settings: ArchiveSettings, page_size: int) -> None:
         self.mark_file = ArchiveMarkFile(
@@ -407,13 +303,6 @@ class ArchiveContext:
         self.error_log = DistinctErrorLog(self.mark_file, self.clock)
         self._logging_error_handler = LoggingErrorHandler(self.error_log, sys.stderr, source=self.name)
         self.error_handler = chain_error_handlers(self._logging_error_handler, self._user_error_handler, None)
-
-    def _conclude_client(self, settings: ArchiveSettings) -> None:
-        if self._given_client is not None:
-            self.client = self._given_client
-            return
-        self.client = self._new_client(settings, self.name)
-        self.owns_aeron_client = True
 
     def _conclude_counters(self, settings: ArchiveSettings) -> None:
         limit_ns = self._client_liveness_timeout_ns() + _LIVENESS_MARGIN_NS
@@ -528,31 +417,6 @@ class ArchiveContext:
             next_token=self._next_token,
             cluster_stream_ids=self._cluster_stream_ids,
         )
-
-    def _on_error(self, error: BaseException) -> None:
-        """Hand an error on: it is counted once there is a counter, and recorded once there is an error log."""
-        handler = getattr(self, "counted_error_handler", None) or getattr(self, "error_handler", None)
-        if handler is not None:
-            handler(error)
-        else:
-            report("error", "%s", self.bounded_text(error))
-
-    def _close_quietly(self, resource: Any) -> None:
-        if resource is not None:
-            self._quietly(resource.close)
-
-    def _quietly(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except Exception as error:
-            what = getattr(call, "__qualname__", "a call")
-            report("warning", "%s: %s failed: %s", getattr(self, "name", "archive"), what, self.bounded_text(error))
-
-
-def _check_objects(client: object, clock: object, storage: object) -> None:
-    for name, given, kind in (("client", client, Client), ("clock", clock, Clock), ("storage", storage, Storage)):
-        if given is not None and not issubclass(type(given), kind):
-            raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of {kind.__module__}")
 
 
 def _check_number(name: str, given: object, most: int) -> None:

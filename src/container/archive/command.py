@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from container.agent.agent_owner import run_until_ended
 from container.archive.archive_context import ArchiveContext
 from container.archive.native_archive import Archive
-from container.common.agent_owner import run_until_ended
 from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import add_config, add_log_level, add_settings, path
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Self, Unpack
+from typing import ClassVar, Self, Unpack
 
+from container.agent.agent_owner import AgentOwner
+from container.archive.archive_agent import ArchiveAgent
 from container.archive.archive_arguments import ArchiveArguments
 from container.archive.archive_context import ArchiveContext
-from container.common.agent_owner import AgentOwner
-from container.common.values import shown
-from container.errors import ConfigurationError
 
 
-class Archive(AgentOwner):
+class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
     """An Aeron Archive: it records streams, replays them, and copies recordings of other archives, for Aeron's clients.
 
     :meth:`launch` makes one beside a media driver. It serves clients until the driver goes away, another process takes
     its directory over, or :meth:`close`. It is a context manager that closes at the end.
     """
 
-    Context = ArchiveContext
+    Context: ClassVar = ArchiveContext
     kind = "archive"
+    invoker_setting = 'threading_mode="INVOKER"'
 
     @classmethod
     def launch(cls, context: ArchiveContext | None = None, **settings: Unpack[ArchiveArguments]) -> Self:
@@ -40,21 +40,11 @@ class Archive(AgentOwner):
             OSError: the disk fails.
             ContainerError: the system has no thread for the archive.
         """
-        if context is None:
-            context = ArchiveContext(**settings)
-        elif not isinstance(context, ArchiveContext):
-            raise ConfigurationError(f"context={shown(context)}: must be an ArchiveContext; give settings by name")
-        elif settings:
-            raise TypeError(f"give settings to the ArchiveContext, not beside it: {', '.join(settings)}")
-        archive = cls(context)
-        archive.start()
-        return archive
+        return cls._launch(context, settings)
 
-    @property
-    def context(self) -> ArchiveContext:
-        """The context that was concluded."""
-        context: ArchiveContext = self._context
-        return context
+    def _begin_agent(self, context: ArchiveContext) -> ArchiveAgent:
+        context.agent.start()
+        return context.agent
 
     @property
     def archive_id(self) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from container.common import interruptions
 from container.common.regular_files import read_regular
 from container.errors import AgentTermination, Category, Event
 
@@ -90,7 +91,8 @@ def facts_on(error: BaseException) -> dict[str, Any]:
         return _facts.get(id(error), {})
     try:
         facts: Any = getattr(error, "facts", None)
-    except BaseException:  # as above
+    except BaseException as unreadable:  # as above
+        interruptions.keep(unreadable)
         return {}
     return facts if type(facts) is dict else {}
 
@@ -128,6 +130,7 @@ def message_of(error: BaseException, *, is_shown: bool = True) -> str:
     try:
         return shorten(str(error), MESSAGE_LENGTH_MAX)
     except BaseException as unprintable:  # SystemExit as well: nothing that a text raises may end the agent
+        interruptions.keep(unprintable)
         return f"<its text could not be made: {type_name(unprintable)}>"
 
 
@@ -145,7 +148,8 @@ def category_of(error: BaseException) -> Category | None:
     """The category of an exception of Aeron or of the container; None when it has none."""
     try:
         category: Any = getattr(error, "category", None)
-    except BaseException:  # as above
+    except BaseException as unreadable:  # as above
+        interruptions.keep(unreadable)
         return None
     return category if type(category) is Category else None
 
@@ -328,7 +332,8 @@ def _is_own(file_name: str) -> bool:
 def _source(file_name: str, line: int) -> str:
     try:
         return shorten(_lines_of(file_name)[line - 1].strip(), _SOURCE_LENGTH_MAX)
-    except BaseException:  # no such file, or none that may be read
+    except BaseException as unreadable:  # no such file, or none that may be read
+        interruptions.keep(unreadable)
         return ""
 
 
@@ -353,7 +358,8 @@ def _notes(error: BaseException) -> list[str]:
         if type(notes) is not list:
             return []
         return [shorten(note, _EDGE_LENGTH) for note in notes[:_NOTES_MAX] if issubclass(type(note), str)]
-    except BaseException:  # as above
+    except BaseException as unreadable:  # as above
+        interruptions.keep(unreadable)
         return []
 
 

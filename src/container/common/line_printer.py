@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import TextIO
 
+from container.common import interruptions
+
 _PATIENCE_NS = 50_000_000
 _PAUSE_NS = 1_000_000_000
 _NS_PER_MS = 1_000_000
@@ -45,8 +47,8 @@ def print_line(text: str, stream: TextIO | None) -> None:
             print(text, file=stream, flush=True)
         else:
             _print(text.encode(stream.encoding or "utf-8", "backslashreplace"), descriptor)
-    except BaseException:  # of a stream of the user's, SystemExit too: it must not end the agent past its orderly close
-        return
+    except BaseException as error:  # of a stream of the user's, SystemExit too: the agent ends in order or not at all
+        interruptions.keep(error)
 
 
 def non_blocking_copy(descriptor: int) -> int:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from container.common import interruptions
 from container.common.loggers import prints_json, report
 
 LIMIT_COUNT = 20
@@ -84,8 +85,8 @@ def log_event(
             event=event,
             fields={"source": source, **fields},
         )
-    except BaseException:  # no memory: nothing that is logged may end a member
-        return
+    except BaseException as error:  # no memory: nothing that is logged may end a member
+        interruptions.keep(error)
 
 
 class WaitLog:

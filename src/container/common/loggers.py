@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from container.common import interruptions
 from container.common.error_texts import stack_text
 from container.common.line_printer import print_line
 from container.errors import ConfigurationError
@@ -174,8 +175,8 @@ def report(
         number = logging.getLevelNamesMapping()[level.upper()]
         if found.isEnabledFor(number):
             handle(found.makeRecord(name, number, __file__, 0, message, arguments, None, extra=more))
-    except BaseException:  # a handler that raises SystemExit must not end the agent past its orderly close
-        return
+    except BaseException as error:  # a handler that raises SystemExit must not end the agent past its orderly close
+        interruptions.keep(error)
 
 
 def handle(record: logging.LogRecord) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from container.common.agent_owner import run_until_ended
+from container.agent.agent_owner import run_until_ended
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.settings.arguments import add_config, add_log_level, add_settings, path

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import ClassVar, Self, Unpack
 
-from container.common.agent_owner import AgentOwner
-from container.common.values import shown
+from container.agent.agent_owner import AgentOwner
+from container.consensus.consensus_module_agent import ConsensusModuleAgent
+from container.consensus.consensus_module_arguments import ConsensusModuleArguments
 from container.consensus.consensus_module_context import ConsensusModuleContext
-from container.errors import ConfigurationError
 
 
-class ConsensusModule(AgentOwner):
+class ConsensusModule(AgentOwner[ConsensusModuleAgent, ConsensusModuleContext]):
     """A consensus module: it keeps the sessions and the log of a cluster of one member (upstream's class of this name).
 
     :meth:`launch` makes one beside a media driver and an archive. It serves until a tool ends the cluster, a service
     or the driver goes away, or :meth:`close`. It is a context manager that closes at the end.
     """
 
-    Context = ConsensusModuleContext
+    Context: ClassVar = ConsensusModuleContext
     kind = "consensus module"
 
     @classmethod
-    def launch(cls, context: ConsensusModuleContext | None = None, **settings: Any) -> Self:
+    def launch(
+        cls, context: ConsensusModuleContext | None = None, **settings: Unpack[ConsensusModuleArguments]
+    ) -> Self:
         """Start a consensus module, and return it immediately: it then waits for its archive and its services.
 
         Args:
             context: a :class:`~container.consensus.consensus_module_context.ConsensusModuleContext`, or None.
-            settings: what such a context takes: settings and objects. With ``threading_mode="INVOKER"`` there is no
+            settings: what such a context takes: settings and objects. With ``use_agent_invoker=True`` there is no
                 thread: call :meth:`invoke` again and again.
 
         Raises:
@@ -39,23 +41,11 @@ class ConsensusModule(AgentOwner):
             OSError: the disk fails.
             ContainerError: the system has no thread for it.
         """
-        if context is None:
-            context = ConsensusModuleContext(**settings)
-        elif not isinstance(context, ConsensusModuleContext):
-            raise ConfigurationError(
-                f"context={shown(context)}: must be a ConsensusModuleContext; give settings by name"
-            )
-        elif settings:
-            raise TypeError(f"give settings to the ConsensusModuleContext, not beside it: {', '.join(settings)}")
-        module = cls(context)
-        module.start()
-        return module
+        return cls._launch(context, settings)
 
-    @property
-    def context(self) -> ConsensusModuleContext:
-        """The context that was concluded."""
-        context: ConsensusModuleContext = self._context
-        return context
+    def _begin_agent(self, context: ConsensusModuleContext) -> ConsensusModuleAgent:
+        context.agent.start()
+        return context.agent
 
     def expect_services_to_end(self) -> None:
         """A node that closes ends its services first: from now on it is in order that one goes away. For any thread."""

@@ -46,7 +46,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     # what it is made of
     cdef readonly object context                # ConsensusModuleContext, concluded
     cdef object _settings
-    cdef object _on_error
     cdef object _egress_channels                # EgressChannels
     cdef Client _client
     cdef Clock _clock
@@ -135,15 +134,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef str _start_awaits
     cdef str _election_awaits
     cdef bint _is_waiting                       # as far as it is logged
-    cdef bint _is_busy
-    cdef bint _is_closed
-    cdef bint _is_stopping
     cdef bint _are_services_ending
-    cdef long _parent_id                        # of the process of which this one is a fork; 0 where it was made
-    cdef object __weakref__
-    cdef readonly object termination            # what ended it (BaseException), or None
 
-    cpdef int do_work(self) except? -1
     cdef int _turn(self) except -1
     cdef int _log_wait(self, int64_t now_ns) except -1
     cdef int _slow_tick(self, int64_t now_ns) except -1

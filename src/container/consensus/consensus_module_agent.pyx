@@ -20,7 +20,7 @@ from container.codecs.cluster cimport (
     CLUSTER_SCHEMA_ID, SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
 )
 from container.codecs.messages import encode
-from container.common import aeron_defaults, forks
+from container.common import aeron_defaults
 from container.common.aeron_defaults import CounterType
 from container.common.channel_uri import ChannelUri, add_session_id
 from container.common.directories import removed_text
@@ -59,9 +59,8 @@ from container.consensus.steps import added, answer, begin_replay, record_snapsh
 from container.consensus.timer_service cimport TimerHandler
 from container.errors import (
     AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, CodecError, ConfigurationError,
-    ContainerError, MarkFileError, PublicationUnavailableError, RecordingError, SnapshotError,
+    MarkFileError, PublicationUnavailableError, RecordingError, SnapshotError,
 )
-from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.counters cimport Counter, Counters
 from container.transport.frames cimport ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE
 from container.transport.seam cimport ClientListener
@@ -322,7 +321,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._wait_log = WaitLog(context.name)
         self._start_awaits = "the archive to answer"
         self._start = self._start_up()
-        forks.own(self)
 
     # The duty cycle
 
@@ -330,24 +328,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         """Begin: the first turns do the rest."""
         self._counters.cycle.begin(self._clock.nano_time())
 
-    cpdef int do_work(self) except? -1:
-        """One turn; how much was done (int), 0 once it has ended.
+    cdef int _work(self) except? -1:
+        self._counters.cycle.measure_and_begin(self._clock.nano_time())
+        return self._turn()
 
-        Raises ClusterTermination or AgentTermination when it ends: whoever drives it closes it then. Any other error is
-        one of a part of it, which goes on with the next turn.
-        """
-        if self._parent_id != 0:
-            raise forks.refusal("drive a consensus module", "the consensus module", self._parent_id)
-        if self._is_busy:
-            raise ContainerError("a duty cycle of the consensus module is in progress: a callback must not run another")
-        if self._is_closed:
-            return 0
-        self._is_busy = True
-        try:
-            self._counters.cycle.measure_and_begin(self._clock.nano_time())
-            return self._turn()
-        finally:
-            self._is_busy = False
+    cdef int64_t _tick(self) noexcept:
+        return self._clock.coarse_nano_time()
 
     cdef int _turn(self) except -1:
         cdef int64_t now_ns = self._clock.nano_time()
@@ -1730,61 +1716,19 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._listener.append_registration_id = NULL_VALUE
         return 0
 
-    def run(self, IdleStrategy idle_strategy not None):
-        """Work until :meth:`stop` is called or the agent is terminated; then close. Raise nothing.
-
-        For the consensus module's own thread. An error of a duty cycle is handed to ``counted_error_handler``, and the
-        next one follows.
-        """
-        cdef int work_count
-        cdef int64_t now_ns, yielded_ns = 0
-        try:
-            while not self._is_stopping and self._parent_id == 0:
-                try:
-                    work_count = self.do_work()
-                    idle_strategy.idle(work_count)
-                    now_ns = self._clock.coarse_nano_time()
-                    if now_ns != yielded_ns:
-                        # One that always has work must not keep other Python threads from running.
-                        yielded_ns = now_ns
-                        with nogil:
-                            pass
-                except MemoryError as error:        # not even the end could be made
-                    self.terminate(error)
-                except Exception as error:
-                    if self._parent_id != 0:
-                        self.terminate(error)
-                    else:
-                        self._on_error(error)
-                except BaseException as error:
-                    self.terminate(error)
-        finally:
-            self.close()
-
-    def stop(self):
-        """Have :meth:`run` end after the duty cycle in progress. For any thread."""
-        self._is_stopping = True
-
     def expect_services_to_end(self):
         """A node that closes ends its services first: from now on it is in order that one goes away. For any thread."""
         self._are_services_ending = True
 
-    def terminate(self, error not None):
-        """End it because of an error (BaseException), which is handed to ``counted_error_handler``."""
-        self._is_stopping = True
-        if self.termination is None:
-            self.termination = error
-        if self._parent_id == 0 and not getattr(error, "is_expected", False):
+    cdef int _report_end(self, object error) except -1:
+        if not getattr(error, "is_expected", False):
             self._on_error(error)
+        return 0
 
-    def _disown(self, long process_id):
-        self._parent_id = process_id
+    cdef str _kind(self):
+        return "consensus module"
 
-    def close(self):
-        """Release what the agent has made, and the context. Raise nothing; may be called twice."""
-        if self._is_closed or self._parent_id != 0:
-            return
-        self._is_closed = self._is_stopping = True
+    cdef int _end(self) except -1:
         for generator in (
                 self._start, self._preparation, self._join, self._snapshot, self._space_check, self._upkeep):
             if generator is not None:
@@ -1799,6 +1743,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._attempt(self._remove_listener)
         self._attempt(self._show_closed)
         self.context.release()
+        return 0
 
     def _attempt(self, call):
         try:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import random
 import sys
-import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Unpack
 
+from container.agent.context_base import ContextBase, check_flag, object_or_setting
 from container.archive.authentication import (
     Authenticator,
     AuthorisationService,
@@ -25,8 +25,6 @@ from container.archive.sessions.async_archive import AsyncArchive
 from container.common.callbacks import check_callable
 from container.common.channel_uri import add_alias_if_absent
 from container.common.directories import check_is_there
-from container.common.error_texts import error_text
-from container.common.loggers import report
 from container.common.semantic_version import is_version_compatible
 from container.common.values import shown
 from container.consensus.backup_requests import BACKUP_QUERY, HEARTBEAT_REQUEST, STANDBY_SNAPSHOT
@@ -34,6 +32,7 @@ from container.consensus.cluster_clock import ClusterClock
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
 from container.consensus.consensus_counters import ConsensusModuleCounters
 from container.consensus.consensus_module_agent import ConsensusModuleAgent
+from container.consensus.consensus_module_arguments import ConsensusModuleSettingsArguments
 from container.consensus.timer_service import (
     PriorityHeapTimerService,
     TimerHandler,
@@ -41,13 +40,12 @@ from container.consensus.timer_service import (
     WheelTimerService,
 )
 from container.error_handlers import ErrorHandler, LoggingErrorHandler, chain_error_handlers
-from container.errors import ConcurrentConcludeError, ConfigurationError
+from container.errors import ConfigurationError
 from container.files.cluster_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ClusterMarkFile
 from container.files.error_log import CountedErrorHandler, DistinctErrorLog
 from container.files.mark_file import write_link_file
 from container.files.node_state_file import NodeStateFile
 from container.files.recording_log import RecordingLog
-from container.settings.archive_table import INVOKER
 from container.settings.consensus_module_table import (
     PRIORITY_HEAP,
     ConsensusModuleSettings,
@@ -57,14 +55,12 @@ from container.settings.consensus_module_table import (
 )
 from container.settings.sources import (
     CONSENSUS_MODULE_CONFIG_FILE_VARIABLE,
-    collect_settings,
+    Given,
     validate_consensus_module_settings,
 )
-from container.storage.directories import concluded_directory
-from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
-from container.transport.clocks import Clock, SystemClock
-from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
+from container.transport.clocks import Clock
+from container.transport.idle_strategy import IdleStrategy
 from container.transport.seam import Client
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
@@ -72,10 +68,7 @@ _ARCHIVE_TERM_LENGTH = 64 * 1024
 _ARCHIVE_MTU_LENGTH = 1408
 _NS_PER_MS = 1_000_000
 _SERVICE_ID = -1
-_OBJECTS = (
-    *("client", "clock", "storage", "random_source", "app_version_validator"),
-    *("error_handler", "config_file", "environ"),
-)
+_OBJECTS = ("random_source", "app_version_validator", "use_agent_invoker")
 _ALLOWED = (BACKUP_QUERY, HEARTBEAT_REQUEST, STANDBY_SNAPSHOT)
 
 
@@ -87,7 +80,7 @@ class BackupRequests:
         return action_id in _ALLOWED
 
 
-class ConsensusModuleContext:
+class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
     """What a consensus module is made of (upstream's ``ConsensusModule.Context``); for one consensus module.
 
     Args:
@@ -103,6 +96,7 @@ class ConsensusModuleContext:
         random_source: of the delays of elections; the system's by default.
         app_version_validator: called with this member's version and the log's (int, int), returns whether they fit
             (bool).
+        use_agent_invoker: True when the caller drives the agent by :meth:`ConsensusModule.invoke`.
         error_handler: called with each error (BaseException) after it was recorded.
         config_file: TOML file with settings.
         environ: the environment; the process's by default.
@@ -113,14 +107,10 @@ class ConsensusModuleContext:
             :meth:`conclude`.
     """
 
+    kind = "consensus module"
+
     # Made by conclude().
-    aeron_dir: str
-    clock: Clock
-    client: Client
     mark_file: ClusterMarkFile
-    error_log: DistinctErrorLog
-    error_handler: ErrorHandler
-    counted_error_handler: CountedErrorHandler
     counters: ConsensusModuleCounters
     cluster_clock: ClusterClock
     recording_log: RecordingLog
@@ -129,7 +119,6 @@ class ConsensusModuleContext:
     authenticator: Authenticator
     authorisation_service: AuthorisationService
     agent: ConsensusModuleAgent
-    runner_idle_strategy: IdleStrategy
 
     def __init__(
         self,
@@ -142,76 +131,47 @@ class ConsensusModuleContext:
         authorisation_service: str | AuthorisationService | None = None,
         random_source: random.Random | None = None,
         app_version_validator: Callable[[int, int], bool] = is_version_compatible,
+        use_agent_invoker: bool = False,
         error_handler: ErrorHandler | None = None,
         config_file: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] | None = None,
-        **settings: object,
+        **settings: Unpack[ConsensusModuleSettingsArguments],
     ) -> None:
-        for name, given, kind in (("client", client, Client), ("clock", clock, Clock), ("storage", storage, Storage)):
-            if given is not None and not issubclass(type(given), kind):
-                raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of {kind.__module__}")
-        if error_handler is not None:
-            check_callable(f"error_handler={shown(error_handler)}", error_handler, "error")
         check_callable(
             f"app_version_validator={shown(app_version_validator)}",
             app_version_validator,
             "context_version, other_version",
         )
-        self.is_starting = False
-        """True while a consensus module is being made from it, when whoever catches a signal may still raise."""
-        self.owns_aeron_client = False
-        self.app_version_validator = app_version_validator
-        self.random = random.SystemRandom() if random_source is None else random_source
-        self._given_client = client
-        self._given_clock = clock
-        self._storage = FileStorage() if storage is None else storage
-        self._user_error_handler = error_handler
-        self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
-        self._given_authenticator: Authenticator | None = None
-        self._given_authorisation_service: AuthorisationService | None = None
+        check_flag("use_agent_invoker", use_agent_invoker)
         keywords: dict[str, object] = {**settings}
-        if callable(idle_strategy):
-            self._idle_strategy_supplier = idle_strategy
-        else:
-            keywords["idle_strategy"] = idle_strategy
-        if authenticator is None or isinstance(authenticator, str):
-            keywords["authenticator"] = authenticator
-        else:
-            check_authenticator(authenticator, f"authenticator={shown(authenticator)}")
-            self._given_authenticator = authenticator
-        if authorisation_service is None or isinstance(authorisation_service, str):
-            keywords["authorisation_service"] = authorisation_service
-        else:
-            check_authorisation_service(authorisation_service, f"authorisation_service={shown(authorisation_service)}")
-            self._given_authorisation_service = authorisation_service
-        self._given_settings = collect_settings(
+        self._given_authenticator = object_or_setting(keywords, "authenticator", authenticator, check_authenticator)
+        self._given_authorisation_service = object_or_setting(
+            keywords, "authorisation_service", authorisation_service, check_authorisation_service
+        )
+        super().__init__(
             keywords,
+            client=client,
+            clock=clock,
+            storage=storage,
+            idle_strategy=idle_strategy,
+            error_handler=error_handler,
             config_file=config_file,
             environ=environ,
             objects=_OBJECTS,
             table=consensus_module_settings_table(),
             config_file_variable=CONSENSUS_MODULE_CONFIG_FILE_VARIABLE,
         )
-        self._settings: ConsensusModuleSettings | None = None
-        self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it
-        self._is_closed = False
+        self.app_version_validator = app_version_validator
+        self.use_agent_invoker = use_agent_invoker
+        self.random = random.SystemRandom() if random_source is None else random_source
 
-    @property
-    def settings(self) -> ConsensusModuleSettings:
-        """The validated settings. Raises ConfigurationError as :meth:`conclude` does."""
-        if self._settings is None:
-            self._settings = validate_consensus_module_settings(self._given_settings)
-        return self._settings
+    def _validate(self, given: Mapping[str, Given]) -> ConsensusModuleSettings:
+        return validate_consensus_module_settings(given)
 
     @property
     def is_invoker(self) -> bool:
         """Whether the caller's thread drives the consensus module."""
-        return self.settings.threading_mode == INVOKER
-
-    @property
-    def is_closed(self) -> bool:
-        """True once everything was released, by the end of the agent or :meth:`abandon`."""
-        return self._is_closed
+        return self.use_agent_invoker
 
     @property
     def name(self) -> str:
@@ -242,15 +202,16 @@ class ConsensusModuleContext:
             RecordingError: the recording log or the node state is damaged.
             OSError: the disk fails.
         """
-        if not self._conclude_guard.acquire(blocking=False):
-            raise ConcurrentConcludeError("a context can be concluded once; make a new one for each consensus module")
-        settings = self.settings
+        super().conclude()
+
+    def _conclude(self, settings: ConsensusModuleSettings) -> None:
         self._conclude_objects(settings)
-        self._conclude_directories(settings)
-        page_size = self._wait_for_driver(settings)
+        self._cluster_dir, self._mark_file_dir = self._directories("cluster_dir", settings.cluster_dir)
+        self._find_aeron_dir()
+        page_size = self._file_page_size()
         self._conclude_mark_file(settings, page_size)
         self._conclude_files(settings)
-        self._conclude_client(settings)
+        self._conclude_client()
         self.counters = ConsensusModuleCounters(
             self.client,
             settings.cluster_id,
@@ -287,19 +248,6 @@ class ConsensusModuleContext:
         self._close_quietly(getattr(self, "error_log", None))
         self._close_quietly(mark_file)
 
-    def bounded_text(self, error: BaseException) -> str:
-        """What may be logged of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
-        return error_text(error, has_message=True)
-
-    def new_idle_strategy(self) -> IdleStrategy:
-        """A new instance of the configured idle strategy."""
-        if self._idle_strategy_supplier is not None:
-            strategy = self._idle_strategy_supplier()
-            if not isinstance(strategy, IdleStrategy):
-                raise ConfigurationError(f"idle_strategy made {shown(strategy)}: it must make an IdleStrategy")
-            return strategy
-        return parse_idle_strategy(self.settings.idle_strategy)
-
     def new_timer_service(self, handler: TimerHandler) -> TimerService:
         """What keeps the timers, for the agent."""
         settings = self.settings
@@ -331,8 +279,7 @@ class ConsensusModuleContext:
         return f"cluster_dir={self._cluster_dir} aeron_dir={self.aeron_dir} members={self.settings.cluster_members}"
 
     def _conclude_objects(self, settings: ConsensusModuleSettings) -> None:
-        given = self._given_client
-        self.clock = self._given_clock or (given.clock if given is not None else SystemClock())
+        self.runner_idle_strategy = self.new_idle_strategy()
         self.cluster_clock = ClusterClock(self.clock, cluster_time_unit_of(settings.cluster_clock))
         self.members = parse_cluster_members(str(settings.cluster_members))
         if len(self.members) > 1:
@@ -345,7 +292,6 @@ class ConsensusModuleContext:
                 f"cluster_member_id={settings.cluster_member_id} is not in cluster_members: the members are "
                 f"{', '.join(str(member.id) for member in self.members)}"
             )
-        self.runner_idle_strategy = self.new_idle_strategy()
         self.authenticator = self._given_authenticator or create_authenticator(settings.authenticator)
         if self._given_authorisation_service is not None:
             self.authorisation_service = self._given_authorisation_service
@@ -353,29 +299,6 @@ class ConsensusModuleContext:
             self.authorisation_service = BackupRequests()
         else:
             self.authorisation_service = create_authorisation_service(settings.authorisation_service)
-
-    def _conclude_directories(self, settings: ConsensusModuleSettings) -> None:
-        self._cluster_dir = self._mark_file_dir = concluded_directory(
-            self._storage, "cluster_dir", settings.cluster_dir
-        )
-        if settings.mark_file_dir:
-            self._mark_file_dir = concluded_directory(self._storage, "mark_file_dir", settings.mark_file_dir)
-
-    def _wait_for_driver(self, settings: ConsensusModuleSettings) -> int:
-        """Find the driver's directory, wait for the driver there, and return its file page size (bytes)."""
-        given = self._given_client
-        if given is not None:
-            self.aeron_dir = getattr(given, "aeron_dir", None) or settings.aeron_dir or ""
-            if not hasattr(given, "aeron_dir"):
-                return _FILE_PAGE_SIZE_DEFAULT  # over another transport there is no driver's file to tell
-        from container.aeron import default_aeron_dir, load_library, read_cnc_file_page_size, wait_for_driver
-
-        if given is None:
-            load_library(settings.aeron_library)
-            self.aeron_dir = settings.aeron_dir or default_aeron_dir()
-        timeout_ns = settings.driver_timeout_ms * _NS_PER_MS
-        wait_for_driver(self.aeron_dir, timeout_ns)
-        return read_cnc_file_page_size(self.aeron_dir, timeout_ns)
 
     def _conclude_mark_file(self, settings: ConsensusModuleSettings, page_size: int) -> None:
         self.mark_file = ClusterMarkFile(
@@ -413,38 +336,3 @@ class ConsensusModuleContext:
         if self.node_state_file.candidate_term_id == -1 and carried != -1:
             self.node_state_file.update_candidate_term_id(carried, -1, -1)
         self.recording_log = RecordingLog.open(self._storage, self._cluster_dir, create=True, file_sync_level=level)
-
-    def _conclude_client(self, settings: ConsensusModuleSettings) -> None:
-        if self._given_client is not None:
-            self.client = self._given_client
-            return
-        from container.aeron import AeronClient
-
-        self.client = AeronClient(
-            aeron_dir=self.aeron_dir,
-            client_name=self.name,
-            use_invoker=True,
-            driver_timeout_ms=settings.driver_timeout_ms,
-            error_handler=self._on_error,
-            library=settings.aeron_library,
-        )
-        self.owns_aeron_client = True
-
-    def _on_error(self, error: BaseException) -> None:
-        """Hand an error on: it is counted once there is a counter, and recorded once there is an error log."""
-        handler = getattr(self, "counted_error_handler", None) or getattr(self, "error_handler", None)
-        if handler is not None:
-            handler(error)
-        else:
-            report("error", "%s", self.bounded_text(error))
-
-    def _close_quietly(self, resource: Any) -> None:
-        if resource is not None:
-            self._quietly(resource.close)
-
-    def _quietly(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except Exception as error:
-            what = getattr(call, "__qualname__", "a call")
-            report("warning", "%s: %s failed: %s", self.name, what, self.bounded_text(error))

@@ -1,10 +1,11 @@
 # What the adapters call with what they decoded; the agent of the consensus module implements it.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from container.agent.agent cimport Agent
 from container.transport.streams cimport Image
 
 
-cdef class ConsensusEventHandler:
+cdef class ConsensusEventHandler(Agent):
     # from clients; image: on which the message came
     cdef int on_session_connect(
         self, int64_t correlation_id, int32_t response_stream_id, int32_t version, str response_channel,

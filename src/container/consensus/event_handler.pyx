@@ -1,11 +1,12 @@
 """What the adapters call with what they decoded: implemented by the agent of the consensus module."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from container.agent.agent cimport Agent
 from container.transport.frames cimport ACTION_CONTINUE
 from container.transport.streams cimport Image
 
 
-cdef class ConsensusEventHandler:
+cdef class ConsensusEventHandler(Agent):
     """Base of the agent. An event that is not handled is passed over."""
 
     cdef int on_session_connect(

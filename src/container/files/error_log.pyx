@@ -17,7 +17,7 @@ from container.common.sealed cimport seal
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counter
 
-from container.common import forks
+from container.common import forks, interruptions
 from container.common.error_texts import error_text, identify, message_of
 from container.errors import AgentInterrupted, AgentTermination, ClusterTermination, MarkFileError
 from container.transport.clocks import SystemClock
@@ -136,8 +136,8 @@ cdef class DistinctErrorLog:
         # No return in the except clause: as Cython compiles it, that crashes where a traceback found no memory.
         try:
             count = self._record(error)
-        except BaseException:       # no memory, or no disk behind the mark file
-            pass
+        except BaseException as failure:    # no memory, or no disk behind the mark file
+            interruptions.keep(failure)
         return count
 
     cdef int32_t _record(self, error) except -1:
@@ -279,12 +279,12 @@ cdef class CountedErrorHandler:
                 return
             if not issubclass(kind, AgentTermination):
                 self.error_counter.increment()
-        except BaseException:       # the counter is closed: the error is handed on anyway
-            pass
+        except BaseException as failure:    # the counter is closed: the error is handed on anyway
+            interruptions.keep(failure)
         try:
             self.error_handler(error)
-        except BaseException:       # past an orderly close an error must not end the agent
-            pass
+        except BaseException as failure:    # past an orderly close an error must not end the agent
+            interruptions.keep(failure)
 
 
 def read_error_log(region, int64_t since_ms=0):

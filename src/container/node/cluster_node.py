@@ -64,6 +64,7 @@ COMMON_OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
         "cluster_member_id": "number of members, one, decides",
         "cluster_members": "host and port decide",
         "service_count": "services decide",
+        "use_agent_invoker": "threading_mode decides",
     },
     "container": {
         "aeron_dir": "aeron_dir decides",
@@ -77,7 +78,6 @@ COMMON_OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
 _OWN_SETTINGS = {
     **COMMON_OWN_SETTINGS,
     "archive": {**COMMON_OWN_SETTINGS["archive"], "threading_mode": "threading_mode decides"},
-    "consensus_module": {**COMMON_OWN_SETTINGS["consensus_module"], "threading_mode": "threading_mode decides"},
 }
 
 OF_BOTH = ("cluster_id", "control_channel", "consensus_module_stream_id", "service_stream_id")
@@ -224,7 +224,6 @@ class ClusterNode:
         cluster_dir = self.directory / "cluster"
         with _named("driver"):
             self._launch_driver({"term_buffer_sparse_file": True, **validate_driver_settings(driver)}, is_shared)
-        threading_mode = {"threading_mode": "INVOKER" if is_shared else "SHARED"}
         ingress, consensus, log, catchup, control = (f"{self._host}:{port}" for port in self._ports)
         with _named("consensus_module"):
             module = ConsensusModuleContext(
@@ -238,8 +237,8 @@ class ClusterNode:
                     "service_count": len(services),
                     **where,
                     **consensus_module,
-                    **threading_mode,
-                }
+                },
+                use_agent_invoker=is_shared,
             )
             own_streams = (module.settings.log_stream_id, module.settings.snapshot_stream_id)
         with _named("archive"):
@@ -253,7 +252,7 @@ class ClusterNode:
                         "replication_channel": f"aeron:udp?endpoint={self._host}:0",
                         **where,
                         **archive,
-                        **threading_mode,
+                        "threading_mode": "INVOKER" if is_shared else "SHARED",
                     },
                 ),
             )

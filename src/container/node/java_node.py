@@ -94,11 +94,10 @@ class JavaNode:
             ContainerError, OSError: a container cannot be made, see :meth:`ClusteredServiceContainer.launch`.
         """
         check_parts(settings, COMMON_OWN_SETTINGS)
-        for part in ("archive", "consensus_module"):
-            if settings.get(part, {}).get("threading_mode") == _INVOKER:
-                raise ConfigurationError(
-                    f'{part}: leave out threading_mode="{_INVOKER}": nobody invokes the parts of Java\'s node'
-                )
+        if settings.get("archive", {}).get("threading_mode") == _INVOKER:
+            raise ConfigurationError(
+                f'archive: leave out threading_mode="{_INVOKER}": nobody invokes the parts of Java\'s node'
+            )
         check_ports(host, port)
         check_paths(directory=directory, aeron_dir=aeron_dir)
         where = Path(created_directory("directory", directory))

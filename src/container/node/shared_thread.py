@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from container.aeron.media_driver import MediaDriver
+from container.agent.agent_owner import AgentOwner
+from container.agent.composite_agent import CompositeAgent
 from container.archive.native_archive import Archive
 from container.clustered_service_container import ClusteredServiceContainer
-from container.common.agent_owner import AgentOwner
 from container.common.error_texts import message_of
 from container.common.loggers import report
 from container.consensus.consensus_module import ConsensusModule
 from container.context import Context
-from container.node.composite_agent import CompositeAgent
 from container.transport.idle_strategy import IdleStrategy, NoOpIdleStrategy
 
 type Part = Archive | ConsensusModule | ClusteredServiceContainer
@@ -71,10 +71,10 @@ class SharedContext:
         report("error", "the node: %s", self.bounded_text(error))
 
 
-class SharedThread(AgentOwner):
+class SharedThread(AgentOwner[CompositeAgent, SharedContext]):
     """Runs the parts of a :class:`SharedContext`."""
 
     kind = "node"
 
-    def _press(self) -> None:
-        self._agent.interrupt()
+    def _begin_agent(self, context: SharedContext) -> CompositeAgent:
+        return context.agent

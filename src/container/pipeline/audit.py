@@ -15,6 +15,7 @@ from container.pipeline.cluster_time import ticks_per_second, time_unit
 from container.pipeline.event_checks import (
     check_sessions,
     check_timers,
+    find_holes,
     module_items,
     read_events,
     sessions_before,
@@ -33,7 +34,8 @@ from container.pipeline.history import (
     terms_of,
 )
 from container.pipeline.log_bytes import BLOCK_LENGTH, AuditedMember, Comparison, compare_bytes, member_name
-from container.recordings import Member
+from container.pipeline.members import check_members
+from container.recordings import Member, live
 from container.recordings.commit import end_texts
 from container.recordings.member import AUDIT
 from container.spark.options import ALL, SourceOptions
@@ -78,9 +80,12 @@ class AuditReport(msgspec.Struct, kw_only=True):
     """Of timers whose deadline a snapshot has: how late they expired, in cluster time; of the first thousands."""
 
     def find(self, name: str) -> Check:
-        """The check with a name: log, positions, terms, snapshots, sessions or timers."""
+        """The check with a name of :data:`CHECKS`."""
         return next(one for one in self.checks if one.name == name)
 
+
+CHECKS = ("members", "log", "positions", "terms", "snapshots", "sessions", "timers")
+"""The names of the checks, in the order of the report."""
 
 _END_STATES: dict[str, State] = {"lost": "fail", "torn": "warn"}
 """What is wrong with the end of a log, by what it is about."""
@@ -107,31 +112,30 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         options.paths, options.archive_dirs, ALL, options.storage, mode=AUDIT, committed=options.committed
     )
     members, failures = _audited(open_source_members(options))
-    reference = max(members, key=_as_reference)
-    history = structs.replace(
-        options,
-        paths=(reference.member.path,),
-        archive_dirs=(reference.member.archive_dir,),
-        committed_only=True,
-        committed=reference.log_range.committed_position,
-    )
     losses = {member.loss for member in members} - {None}  # The comparison of bytes reports them.
     terms = [row for row in terms_of(spark, options) if row.error not in losses]
-    with _cached(read_events(spark, history)) as events, _cached(snapshot_contents(spark, options)) as contents:
+    with (
+        _whole_history(spark, options, members) as (reference, history, events, holes),
+        _cached(snapshot_contents(spark, options)) as contents,
+    ):
         snapshots = snapshots_of(contents)
         # Of a snapshot behind the committed end, such as one taken meanwhile, not all events before it are known.
         is_known = f.col("log_position") <= reference.log_range.committed_position
         is_own = f.col("member_id").eqNullSafe(f.lit(reference.member.member_id))
         items = module_items(contents.where(is_own & is_known))
         positions = snapshot_positions(items)
-        timers, lateness = check_timers(events, items, positions)
+        timers, lateness = check_timers(events, items, positions, holes)
         start = reference.begin_now()  # The events are read: what was purged before is not among them.
+        sessions = check_sessions(spark, history, start, events, items, positions, holes)
+        for one in (sessions, timers):
+            one.summary += f"; by the log of {reference.name}, up to {reference.log_range.committed_position:,}"
         checks = [
+            check_members(members, snapshots),
             check_bytes(members, compare_bytes(spark, members, block_length), failures),
             check_positions(spark, options, members),
-            check_terms(terms),
+            check_terms(terms, members, snapshots),
             check_snapshots(spark, options, contents, snapshots, members),
-            check_sessions(spark, history, start, events, items, positions),
+            sessions,
             timers,
         ]
         open_before = sessions_before(events, items, start) if start > 0 else 0
@@ -150,6 +154,29 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
 def _as_reference(member: AuditedMember) -> tuple[int, int, int]:
     """The order of members by how much of the history each has."""
     return member.log_range.committed_position, -member.log_range.start_position, -member.index
+
+
+@contextmanager
+def _whole_history(
+    spark: SparkSession, options: SourceOptions, members: Sequence[AuditedMember]
+) -> Iterator[tuple[AuditedMember, SourceOptions, DataFrame, list[Finding]]]:
+    """The member with the most of the history and no holes in it, how it is read, its events, and the holes if each
+    member has some."""
+    ordered = sorted(members, key=_as_reference, reverse=True)
+    candidates = [*ordered, ordered[0]] if len(ordered) > 1 else ordered
+    for number, member in enumerate(candidates, 1):
+        history = structs.replace(
+            options,
+            paths=(member.member.path,),
+            archive_dirs=(member.member.archive_dir,),
+            committed_only=True,
+            committed=member.log_range.committed_position,
+        )
+        with _cached(read_events(spark, history)) as events:
+            holes = find_holes(events, member)
+            if not holes or number == len(candidates):
+                yield member, history, events, holes
+                return
 
 
 @contextmanager
@@ -172,7 +199,7 @@ def _audited(members: Sequence[Member]) -> tuple[list[AuditedMember], list[Findi
     failures: list[Finding] = []
     for member in members:
         try:
-            log = member.log(AUDIT)
+            log, is_backup = member.log(AUDIT), live.is_backup(member.cluster)
         except RecordingError as error:
             failures.append(Finding(state="fail", text=f"{member_name(member)}: {error}", member_id=member.member_id))
             if member is members[-1] and not found:
@@ -187,7 +214,16 @@ def _audited(members: Sequence[Member]) -> tuple[list[AuditedMember], list[Findi
                 )
         loss = log.loss(member.archive_dir)
         found.append(
-            AuditedMember(len(found), member, log.descriptor, log.log_range, None if loss is None else str(loss))
+            AuditedMember(
+                len(found),
+                member,
+                log.descriptor,
+                log.log_range,
+                None if loss is None else str(loss),
+                is_running=log.is_running,
+                is_backup=is_backup,
+                has_recording_log=member.cluster_dir is not None and log.failure is None,
+            )
         )
     return found, failures
 

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
+from container.pipeline.log_bytes import AuditedMember
 from container.pipeline.rows import core_count, fold_view, read_view, task_count, total_of
 from container.spark.options import SourceOptions
 
@@ -23,7 +24,7 @@ ITEM_COLUMNS = ("item", "cluster_session_id", "opened_log_position", "correlatio
 """What the checks need of the items of the consensus module's snapshots."""
 
 _TIMER_EVENT, _SESSION_OPEN, _SESSION_CLOSE = 20, 21, 22  # template ids
-_MODULE_COLUMNS = ("log_position", "service_id", "is_valid", *ITEM_COLUMNS)
+_MODULE_COLUMNS = ("log_position", "service_id", "is_valid", "is_complete", "error", *ITEM_COLUMNS)
 _POSITION_MAX = 2**63 - 1
 _SESSIONS_AT_ONCE = 64
 _SENDER_SCHEMA = pa.schema(
@@ -53,10 +54,35 @@ _SESSION_FAULTS: tuple[tuple[str, str, str], ...] = (
 
 
 def read_events(spark: SparkSession, options: SourceOptions) -> DataFrame:
-    """Where sessions are opened and closed and timers expire: cache it, and the log is read once for all of them."""
-    columns = ["log_position", "timestamp", "template_id", "cluster_session_id", "correlation_id"]
+    """Where sessions are opened and closed and timers expire, and what is damaged, so that nobody knows what was there.
+
+    Cache it, and the log is read once for all of them.
+    """
+    columns = ["log_position", "timestamp", "template_id", "cluster_session_id", "correlation_id", "error"]
     rows = read_view(spark, options, "messages", columns)
-    return rows.where(f.col("template_id").isin(_TIMER_EVENT, _SESSION_OPEN, _SESSION_CLOSE))
+    is_event = f.col("template_id").isin(_TIMER_EVENT, _SESSION_OPEN, _SESSION_CLOSE)
+    return rows.where(is_event | f.col("error").isNotNull())
+
+
+def find_holes(events: DataFrame, member: AuditedMember) -> list[Finding]:
+    """What of a member's log cannot be read, as one finding: checks of events prove nothing then.
+
+    ``events`` are its own, those of :func:`read_events`; what was purged before it is asked for does not count.
+    """
+    is_damage = f.col("error").isNotNull()
+    if not events.where(is_damage).limit(1).collect():
+        return []
+    start = member.begin_now()
+    damaged = events.where(is_damage & (f.coalesce("log_position", f.lit(start)) >= start))
+    columns = f.count("*"), f.min("log_position"), f.min_by("error", "log_position")
+    count, first, error = damaged.agg(*columns).collect()[0]
+    if not count:
+        return []
+    text = (
+        f"{member.name}: its log is not whole in {count:,} places, so what happened there is not known, and what "
+        f"else is said here may come of that; the first: {error}"
+    )
+    return [Finding(state="fail", text=text, member_id=member.member.member_id, log_position=first)]
 
 
 def read_module_items(spark: SparkSession, options: SourceOptions) -> DataFrame:
@@ -67,13 +93,18 @@ def read_module_items(spark: SparkSession, options: SourceOptions) -> DataFrame:
 def module_items(contents: DataFrame) -> DataFrame:
     """Entries and items of the consensus module's snapshots that count, with ``snapshot_position``."""
     rows = contents.where("is_valid is not false and service_id = -1")
-    return rows.select(f.col("log_position").alias("snapshot_position"), *ITEM_COLUMNS)
+    return rows.select(f.col("log_position").alias("snapshot_position"), "is_complete", "error", *ITEM_COLUMNS)
 
 
 def snapshot_positions(items: DataFrame) -> list[int]:
-    """Where the consensus module has snapshots that count, in the order of the log."""
-    rows = items.select("snapshot_position").distinct().collect()
-    return sorted(row.snapshot_position for row in rows)
+    """Where the consensus module has snapshots that count and are whole, in the order of the log.
+
+    One whose recording is gone or damaged may have had what cannot be read of it.
+    """
+    by_position = items.groupBy("snapshot_position").agg(
+        f.min("is_complete").alias("is_complete"), f.count("error").alias("faults")
+    )
+    return sorted(row.snapshot_position for row in by_position.where("is_complete and faults = 0").collect())
 
 
 def check_sessions(
@@ -83,12 +114,15 @@ def check_sessions(
     events: DataFrame,
     items: DataFrame,
     positions: Sequence[int],
+    holes: Sequence[Finding] = (),
 ) -> Check:
     """Whether each session is opened once, closed at most once, and sends only meanwhile, and snapshots agree.
 
     ``start_position`` is where the log begins: sessions that were opened before are known by snapshots. ``items`` are
-    those of :func:`module_items`, and ``positions`` their snapshots'.
+    those of :func:`module_items`, and ``positions`` those of :func:`snapshot_positions`. With ``holes``, those of
+    :func:`find_holes`, nothing is certain: a session may have been opened or closed there.
     """
+    state: State = "warn" if holes else "fail"
     snapshots = items.where("item = 'CLUSTER_SESSION'")
     sessions = _sessions(spark, history, events, snapshots, start_position, positions).cache()
     try:
@@ -97,20 +131,21 @@ def check_sessions(
         faulty = sessions.withColumn("fault", fault).where("fault is not null")
         findings = [
             Finding(
-                state="fail",
+                state=state,
                 text=f"session {row.cluster_session_id} {_SESSION_FAULTS[row.fault][1].format(**row.asDict())}",
                 log_position=row[_SESSION_FAULTS[row.fault][2]],
             )
             for row in faulty.orderBy("cluster_session_id").limit(FINDING_LIMIT).collect()
         ]
         count = total_of(faulty, findings, FINDING_LIMIT)
-        differences, difference_count = _snapshot_differences(sessions, snapshots, positions)
+        differences, difference_count = _snapshot_differences(sessions, snapshots, positions, state)
         totals = sessions.agg(f.sum("opens"), f.sum("closes"), f.sum("messages")).collect()[0]
     finally:
         sessions.unpersist()
     opens, closes, messages = (int(value or 0) for value in totals)
     summary = f"{opens:,} sessions were opened and {closes:,} closed; {messages:,} messages came from clients"
-    return check("sessions", summary, findings + differences, count + difference_count)
+    found = [*holes, *findings, *differences]
+    return check("sessions", summary, found, len(holes) + count + difference_count)
 
 
 def _sessions(
@@ -169,12 +204,15 @@ def _senders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _snapshot_differences(
-    sessions: DataFrame, snapshots: DataFrame, positions: Sequence[int]
+    sessions: DataFrame, snapshots: DataFrame, positions: Sequence[int], state: State
 ) -> tuple[list[Finding], int]:
     """Sessions that a snapshot has and the log has not open there, and the other way round; and how many there are."""
     by_log = _open_at_snapshots(sessions, positions).withColumn("in_log", f.lit(True))
     of_log = sessions.where("opens = 1").select("cluster_session_id", f.lit(True).alias("is_logged"))
-    by_snapshot = snapshots.select("snapshot_position", "cluster_session_id", f.lit(True).alias("in_snapshot"))
+    compared = _positions_of(snapshots.sparkSession, positions)
+    by_snapshot = snapshots.join(f.broadcast(compared), "snapshot_position").select(
+        "snapshot_position", "cluster_session_id", f.lit(True).alias("in_snapshot")
+    )
     joined = (
         by_snapshot.join(by_log, ["snapshot_position", "cluster_session_id"], "full")
         .join(of_log, "cluster_session_id", "left")
@@ -182,7 +220,7 @@ def _snapshot_differences(
     )
     findings = [
         Finding(
-            state="fail",
+            state=state,
             text=f"session {row.cluster_session_id} is {'open' if row.in_snapshot else 'missing'} in the snapshot at "
             f"{row.snapshot_position}, and {'open' if row.in_log else 'not open'} there by the log",
             log_position=row.snapshot_position,
@@ -249,18 +287,21 @@ def sessions_over_time(events: DataFrame, end: int, open_before: int) -> list[tu
     return points
 
 
-def check_timers(events: DataFrame, items: DataFrame, positions: Sequence[int]) -> tuple[Check, list[int]]:
+def check_timers(
+    events: DataFrame, items: DataFrame, positions: Sequence[int], holes: Sequence[Finding] = ()
+) -> tuple[Check, list[int]]:
     """Whether timers that a snapshot has expire after it, not before their deadline, and their lateness.
 
     The log says when a timer expired, and only snapshots say what was scheduled: a service may cancel a timer or
-    schedule it anew, which no recording has. So what does not fit is a warning, but for a timer that a later snapshot
-    still has and that the log says expired.
+    schedule it anew, which no recording has. So what does not fit is a warning. A timer is forgotten when the next
+    snapshot still has it, although one that was due later expired before that, and the log never says that it expired.
+    ``holes`` are those of :func:`find_holes`.
     """
     expired = events.where((f.col("template_id") == _TIMER_EVENT) & f.col("correlation_id").isNotNull())
     pairs = timer_pairs(expired, items, positions).cache()
     try:
         early = pairs.where("expired_at < deadline")
-        overdue = pairs.where("expired_at is null and next_deadline = deadline and deadline < last_timestamp")
+        overdue = _forgotten(pairs, expired, positions)
         too_early = _timer_findings(early, "warn", "expired at {expired_at}, before its deadline {deadline}")
         forgotten = _timer_findings(overdue, "warn", "was due at {deadline} and had not expired by {last_timestamp}")
         finding_count = total_of(early, too_early, FINDING_LIMIT) + total_of(overdue, forgotten, FINDING_LIMIT)
@@ -275,14 +316,32 @@ def check_timers(events: DataFrame, items: DataFrame, positions: Sequence[int]) 
         f"{counts[0]:,} timers expired; of {counts[1]:,} that snapshots have, {late_count:,} expired in time order "
         f"and {counts[2]:,} were cancelled or scheduled anew"
     )
-    return check("timers", summary, too_early + forgotten, finding_count), lateness
+    return check("timers", summary, [*holes, *too_early, *forgotten], len(holes) + finding_count), lateness
+
+
+def _forgotten(pairs: DataFrame, expired: DataFrame, positions: Sequence[int]) -> DataFrame:
+    """Timers that should have expired and never did, each once, with the first snapshot behind which it was due."""
+    kept = pairs.where("expired_at is null and next_deadline = deadline")
+    expiries = _expiries(expired, positions)
+    last = expiries.groupBy("snapshot_position").agg(f.max("expired_at").alias("last_timestamp"))
+    later = expiries.groupBy("correlation_id").agg(f.max("expired_position").alias("last_position"))
+    never = (
+        kept.join(last, "snapshot_position")
+        .join(later, "correlation_id", "left")
+        .where("deadline < last_timestamp and coalesce(last_position <= snapshot_position, true)")
+    )
+    return never.groupBy("correlation_id", "deadline").agg(
+        f.min("snapshot_position").alias("snapshot_position"),
+        f.min_by("last_timestamp", "snapshot_position").alias("last_timestamp"),
+        f.min("expired_position").alias("expired_position"),
+    )
 
 
 def timer_pairs(expired: DataFrame, items: DataFrame, positions: Sequence[int]) -> DataFrame:
     """Each timer of each snapshot, with its expiry before the next snapshot, or its deadline in that, if there is one.
 
     Columns: ``snapshot_position``, ``correlation_id``, ``deadline``, ``expired_position`` and ``expired_at``,
-    ``next_position`` of the snapshot that follows, ``next_deadline`` in it, and ``last_timestamp``, of the last timer.
+    ``next_position`` of the snapshot that follows and ``next_deadline`` in it.
     """
     following = expired.sparkSession.createDataFrame(
         list(zip_longest(positions, positions[1:])), "snapshot_position bigint, next_position bigint"
@@ -294,13 +353,17 @@ def timer_pairs(expired: DataFrame, items: DataFrame, positions: Sequence[int]) 
     later = items.select(
         f.col("snapshot_position").alias("next_position"), "correlation_id", f.col("deadline").alias("next_deadline")
     )
+    by_timer = _expiries(expired, positions).groupBy("snapshot_position", "correlation_id")
+    first = by_timer.agg(
+        f.min_by("expired_at", "expired_position").alias("expired_at"),
+        f.min("expired_position").alias("expired_position"),
+    )
     paired = (
         timers.join(later, ["next_position", "correlation_id"], "left")
-        .join(_first_expiries(expired, positions), ["snapshot_position", "correlation_id"], "left")
+        .join(first, ["snapshot_position", "correlation_id"], "left")
         .dropDuplicates(["snapshot_position", "correlation_id", "deadline", "next_deadline"])
     )
-    last = expired.agg(f.max("timestamp").alias("last_timestamp"))
-    found = paired.crossJoin(f.broadcast(last)).withColumn("has_next", f.col("next_position").isNotNull())
+    found = paired.withColumn("has_next", f.col("next_position").isNotNull())
     return found.coalesce(task_count(found.sparkSession))
 
 
@@ -310,8 +373,8 @@ def lateness_of_pairs() -> Column:
     return f.coalesce(f.try_subtract(f.col("expired_at"), f.col("deadline")), most)
 
 
-def _first_expiries(expired: DataFrame, positions: Sequence[int]) -> DataFrame:
-    """Where and when each timer expired first behind each snapshot and before the next one."""
+def _expiries(expired: DataFrame, positions: Sequence[int]) -> DataFrame:
+    """Where and when timers expired, each with the last snapshot before it; not those before the first snapshot."""
     places = np.array(positions, np.int64)
 
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -325,14 +388,11 @@ def _first_expiries(expired: DataFrame, positions: Sequence[int]) -> DataFrame:
         "correlation_id", f.col("log_position").alias("expired_position"), f.col("timestamp").alias("expired_at")
     )
     schema = "correlation_id bigint, expired_position bigint, expired_at bigint, snapshot_position bigint"
-    return (
-        rows.mapInArrow(find, schema)
-        .groupBy("snapshot_position", "correlation_id")
-        .agg(
-            f.min_by("expired_at", "expired_position").alias("expired_at"),
-            f.min("expired_position").alias("expired_position"),
-        )
-    )
+    return rows.mapInArrow(find, schema)
+
+
+def _positions_of(spark: SparkSession, positions: Sequence[int]) -> DataFrame:
+    return spark.createDataFrame([(position,) for position in positions], "snapshot_position bigint")
 
 
 def _timer_findings(rows: DataFrame, state: State, text: str) -> list[Finding]:

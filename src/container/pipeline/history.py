@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from container.common.values import shown
+from container.errors import RecordingError
 from container.pipeline.event_checks import ITEM_COLUMNS
-from container.pipeline.findings import FINDING_LIMIT, Check, Finding, check
+from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
 from container.pipeline.log_bytes import AuditedMember
 from container.pipeline.rows import fold_view, read_view, total_of
+from container.recordings.member import AUDIT
 from container.spark.options import SourceOptions
 
 # What a member has of its own in a snapshot: where and when it wrote it, and the length of its ring of pending
@@ -30,9 +32,18 @@ _OWN_SNAPSHOT_COLUMNS = (
     "pending_message_capacity",
     "error",
 )
-_PLACE_COLUMNS = ["is_timer", "place"]
-_ITEM_KEY = ["log_position", "service_id", *_PLACE_COLUMNS]
-_UNCOMPARED_COLUMNS = {*_OWN_SNAPSHOT_COLUMNS, *_ITEM_KEY, "is_valid", "is_complete", "item_index"}
+_SNAPSHOT_KEY = ["log_position", "service_id"]
+_ITEM_KEY = [*_SNAPSHOT_KEY, "item", "place"]
+_ROW_KEY = [*_SNAPSHOT_KEY, "member_key", "recording_id", "item_index"]
+_UNCOMPARED_COLUMNS = {*_OWN_SNAPSHOT_COLUMNS, *_SNAPSHOT_KEY, "is_valid", "is_complete", "item_index", "member_key"}
+# The column that says which of its kind something in a snapshot is. Where there is none, its number among them says it.
+_IDENTIFIERS = {
+    "CLUSTER_SESSION": "cluster_session_id",
+    "CLIENT_SESSION": "cluster_session_id",
+    "PENDING_MESSAGE": "cluster_session_id",
+    "PENDING_MESSAGE_TRACKER": "pending_service_id",
+    "TIMER": "correlation_id",
+}
 
 _FAULT_TYPE = pa.struct([("begin_position", pa.int64()), ("end_position", pa.int64()), ("error", pa.string())])
 _RUN_SCHEMA = pa.schema(
@@ -123,7 +134,7 @@ def _finding(member: AuditedMember, begin: int | None, end: int | None, error: s
     )
 
 
-def _state(member: AuditedMember, position: int | None) -> Any:
+def _state(member: AuditedMember, position: int | None) -> State:
     """What is wrong behind the commit position may still be removed by an election; without a position it is not."""
     return "fail" if position is None or position < member.log_range.committed_position else "warn"
 
@@ -149,8 +160,14 @@ def terms_of(spark: SparkSession, options: SourceOptions) -> list[TermRow]:
     return [TermRow(*row) for row in rows]
 
 
-def check_terms(rows: Sequence[TermRow]) -> Check:
-    """Whether members agree where each term begins and who led it, and each one's recording log with its log."""
+def check_terms(
+    rows: Sequence[TermRow], members: Sequence[AuditedMember] = (), snapshots: Sequence[SnapshotRow] = ()
+) -> Check:
+    """Whether members agree where each term begins and who led it, and each one's recording log with its log.
+
+    Each of the ``members`` must have each term that its log has a part of: its message in the log, and its entry in the
+    recording log. ``snapshots`` are those of all members.
+    """
     findings = [
         Finding(state="fail", text=f"terms of member {row.member_id}: {row.error}", member_id=row.member_id)
         for row in rows
@@ -173,10 +190,77 @@ def check_terms(rows: Sequence[TermRow]) -> Check:
                     )
                 )
         findings += _misplaced(term, of_term)
-    findings += _ends(by_term, rows)
+    bases = _bases(by_term)
+    findings += _ends(bases, rows)
+    damaged = {row.member_id for row in rows if row.error is not None}  # Nobody knows what else it has.
+    for member in members:
+        if member.member.member_id not in damaged:
+            newest = [
+                one.leadership_term_id
+                for one in snapshots
+                if one.is_valid and one.service_id == -1 and one.member_id == member.member.member_id
+            ]
+            findings += _absent_terms(member, by_term, bases, max(newest, default=None))
     return check(
-        "terms", f"{len(by_term)} leadership terms were compared: where they begin and end, and who led them", findings
+        "terms",
+        f"{len(by_term)} leadership terms were compared: where they begin and end, who led them, and who has them",
+        findings,
     )
+
+
+def _bases(by_term: Mapping[int, Sequence[TermRow]]) -> dict[int, int]:
+    """Where each term begins."""
+    return {
+        term: min(row.term_base_log_position for row in found if row.term_base_log_position is not None)
+        for term, found in by_term.items()
+    }
+
+
+def _absent_terms(
+    member: AuditedMember,
+    by_term: Mapping[int, Sequence[TermRow]],
+    bases: Mapping[int, int],
+    snapshot_term: int | None,
+) -> Iterator[Finding]:
+    """Terms that a member's log has a part of, without the message that opens them, or without an entry.
+
+    ``snapshot_term`` is that of its newest snapshot.
+    """
+    terms = sorted(bases)
+    logged, entered = (
+        {term for term in terms if any(row[:2] == (member.member.member_id, source) for row in by_term[term])}
+        for source in ("log", "recording_log")
+    )
+    begin, end = member.begin_now(), member.log_range.committed_position
+    for term, following in zip_longest(terms, terms[1:]):
+        base, until = bases[term], end if following is None else bases[following]
+        others = [row for row in by_term[term] if row.member_id != member.member.member_id]
+        who = f"; {_who(others)} has it" if others else ""
+        is_in_log = max(base, begin) < min(until, end)
+        if is_in_log and begin <= base and term not in logged:
+            yield Finding(
+                state="fail",
+                text=f"{member.name}: its log has no message that opens term {term} at {base}{who}",
+                member_id=member.member.member_id,
+                log_position=base,
+            )
+        if term in entered or not (is_in_log or term in logged) or not member.has_recording_log or member.is_backup:
+            continue
+        is_newest = term == max(logged, default=None) and bool(entered) and term > max(entered)
+        if is_newest and member.is_running:
+            continue  # It enters the term when its election ends.
+        state: State = "fail"
+        why = "it was lost there; let the member get its log anew from another one"
+        if snapshot_term is not None and term < snapshot_term:
+            state, why = "warn", "no start needs it, as a later snapshot counts; a backup of a member lacks such terms"
+        elif is_newest:
+            state, why = "warn", "a member that is killed while it gets a term from another one has not entered it yet"
+        yield Finding(
+            state=state,
+            text=f"{member.name}: its recording log has no entry of term {term}, which begins at {base}{who}: {why}",
+            member_id=member.member.member_id,
+            log_position=base,
+        )
 
 
 def _values(rows: Sequence[TermRow], column: str) -> dict[int, list[TermRow]]:
@@ -204,12 +288,8 @@ def _misplaced(term: int, rows: Sequence[TermRow]) -> Iterator[Finding]:
             )
 
 
-def _ends(by_term: Mapping[int, Sequence[TermRow]], rows: Sequence[TermRow]) -> Iterator[Finding]:
+def _ends(bases: Mapping[int, int], rows: Sequence[TermRow]) -> Iterator[Finding]:
     """A term ends where the next one begins."""
-    bases = {
-        term: min(row.term_base_log_position for row in found if row.term_base_log_position is not None)
-        for term, found in by_term.items()
-    }
     following = dict(pairwise(sorted(bases)))
     for row in rows:
         if row.end_log_position is None or row.leadership_term_id is None or row.is_valid is False:
@@ -239,24 +319,30 @@ class SnapshotRow(NamedTuple):
 def snapshot_contents(spark: SparkSession, options: SourceOptions) -> DataFrame:
     """All entries and items of the snapshots of all members: what the checks need of each, and a digest of the rest.
 
-    It is read each time that it is used: cache it, and every snapshot is read once.
+    ``place`` says which of its kind an item is, whatever else a snapshot has before it. It is read each time that it is
+    used: cache it, and every snapshot is read once.
     """
-    rows = _keyed_items(spark, options)
-    return rows.select(
+    rows = _items(spark, options)
+    own_id = f.lit(None).cast("bigint")
+    for item, column in _IDENTIFIERS.items():
+        own_id = f.when(f.col("item") == item, f.col(column).cast("bigint")).otherwise(own_id)
+    found = rows.select(
         *SnapshotRow._fields,
         *ITEM_COLUMNS,
-        *_PLACE_COLUMNS,
+        "member_key",
+        "recording_id",
         "item_index",
         "error",
+        own_id.alias("own_id"),
         _digest(rows).alias("digest"),
     )
+    of_kind = Window.partitionBy("member_key", "recording_id", *_SNAPSHOT_KEY, "item").orderBy("item_index")
+    return found.withColumn("place", f.coalesce("own_id", f.row_number().over(of_kind).cast("bigint")))
 
 
-def _keyed_items(spark: SparkSession, options: SourceOptions) -> DataFrame:
-    """The view, with what says which items of several members are to be equal."""
-    is_timer = f.coalesce(f.col("item") == "TIMER", f.lit(False))
-    place = f.when(is_timer, f.col("correlation_id")).otherwise(f.col("item_index"))
-    return read_view(spark, options, "snapshots").withColumns({"is_timer": is_timer, "place": place})
+def _items(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    """The view, with a key of the member that is never null."""
+    return read_view(spark, options, "snapshots").withColumn("member_key", f.coalesce("member_id", f.lit(-1)))
 
 
 def snapshots_of(contents: DataFrame) -> list[SnapshotRow]:
@@ -274,9 +360,11 @@ def check_snapshots(
 ) -> Check:
     """Whether snapshots of the same log position hold the same on all members that have them, item by item.
 
-    Timers are compared by their ids: upstream writes them in the order of a hash map (WheelTimerService.java), which
-    depends on what else was in it since the member's start. All else is written in one order.
+    Items are compared by what identifies them, and not by where they are: a timer more or less moves no other one, and
+    upstream writes timers in the order of a hash map (WheelTimerService.java), which depends on what else was in it
+    since the member's start.
     """
+    is_invalid_now = _InvalidNow(members)
     findings = [
         Finding(
             state="fail",
@@ -286,37 +374,36 @@ def check_snapshots(
             log_position=entry.log_position,
         )
         for entry in entries
-        if entry.is_valid and not entry.is_complete
+        if entry.is_valid and not entry.is_complete and not is_invalid_now(entry.member_id, entry.log_position)
     ]
     findings += _missing(entries, members)
-    items = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
-    items = items.withColumn("member_key", f.coalesce("member_id", f.lit(-1)))
-    by_item = items.groupBy(*_ITEM_KEY).agg(
-        f.countDistinct("digest").alias("kinds"),
-        f.count("digest").alias("copies"),
-        f.min("item_index").alias("item_index"),
-    )
+    rows = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
+    items = rows.where("item is not null")  # What is damaged is no item, and reported below.
     # Members that have the snapshot at all must have each of its items.
-    holders = items.groupBy("log_position", "service_id").agg(f.countDistinct("member_key").alias("holders"))
-    unequal = by_item.join(holders, ["log_position", "service_id"]).where("kinds > 1 or copies != holders")
-    # A row that says what is damaged is no item, and null is less than all others.
-    place = f.struct(f.isnull("item_index").alias("is_damage"), "item_index", "is_timer", "place")
-    first = unequal.groupBy("log_position", "service_id").agg(f.min(place).alias("first"), f.count("*").alias("count"))
-    differing = first.orderBy("log_position", "service_id").limit(FINDING_LIMIT).collect()
-    details = _details(
-        spark, options, [(row.log_position, row.service_id, row.first.is_timer, row.first.place) for row in differing]
+    holders = items.groupBy(*_SNAPSHOT_KEY).agg(f.collect_set("member_key").alias("holders"))
+    by_digest = items.groupBy(*_ITEM_KEY, "digest").agg(
+        f.countDistinct("member_key").alias("copies"), f.min("item_index").alias("item_index")
     )
+    unequal = by_digest.join(holders, _SNAPSHOT_KEY).where("copies != size(holders)")
+    first = unequal.groupBy(*_SNAPSHOT_KEY).agg(
+        f.min(f.struct("item_index", "item", "place")).alias("first"),
+        f.countDistinct("item", "place").alias("count"),
+        f.first("holders").alias("holders"),
+    )
+    differing = first.orderBy(*_SNAPSHOT_KEY).limit(FINDING_LIMIT).collect()
+    details = _details(spark, options, items, differing)
     for row in differing:
         detail = details.get((row.log_position, row.service_id))
         findings.append(
             Finding(
                 state="fail",
                 text=f"the snapshot of {_service(row.service_id)} at {row.log_position} differs between members in "
-                f"{row['count']} items, first in item {row.first.item_index}{'' if detail is None else f': {detail}'}",
+                f"{row['count']} items, first in item {row.first.item_index}, {row.first.item} {row.first.place}"
+                f"{'' if detail is None else f': {detail}'}",
                 log_position=row.log_position,
             )
         )
-    damage = items.where("error is not null").select("member_id", "log_position", "error")
+    damage = rows.where("error is not null").select("member_id", "log_position", "error")
     damaged = damage.limit(FINDING_LIMIT).collect()
     unlisted = total_of(first, differing, FINDING_LIMIT) - len(differing)
     unlisted += total_of(damage, damaged, FINDING_LIMIT) - len(damaged)
@@ -328,10 +415,31 @@ def check_snapshots(
             log_position=row.log_position,
         )
         for row in damaged
+        if not is_invalid_now(row.member_id, row.log_position)
     ]
     count = len({(entry.log_position, entry.service_id) for entry in entries})
     summary = f"{count} snapshots were compared by all that they hold"
     return check("snapshots", summary, findings, len(findings) + unlisted)
+
+
+class _InvalidNow:
+    """Whether no entry of a member's snapshot counts any more: it may have deleted one while it was read."""
+
+    def __init__(self, members: Sequence[AuditedMember]) -> None:
+        self._members = {member.member.member_id: member for member in members}
+        self._valid: dict[int | None, set[int]] = {}
+
+    def __call__(self, member_id: int | None, log_position: int | None) -> bool:
+        member = self._members.get(member_id)
+        if member is None or not member.is_running or log_position is None:
+            return False
+        if member_id not in self._valid:
+            try:
+                entries = member.member.recording_log(AUDIT)
+            except RecordingError:
+                return False
+            self._valid[member_id] = {entry.log_position for entry in entries if entry.is_valid_snapshot}
+        return log_position not in self._valid[member_id]
 
 
 def _digest(rows: DataFrame) -> Column:
@@ -345,13 +453,17 @@ def _digest(rows: DataFrame) -> Column:
 
 
 def _details(
-    spark: SparkSession, options: SourceOptions, items: Sequence[tuple[int, int, bool, int]]
+    spark: SparkSession, options: SourceOptions, items: DataFrame, differing: Sequence[Any]
 ) -> dict[tuple[int, int], str]:
-    """The first field in which members have other values in an item, for each snapshot; the snapshots are read anew."""
-    if not items:
+    """Of each snapshot that differs the first field of its first item in which members have other values, or who lacks
+    that item; the snapshots are read anew."""
+    if not differing:
         return {}
-    rows = _keyed_items(spark, options).where("item != 'ENTRY' and is_valid is not false")
-    wanted = spark.createDataFrame(items, "log_position long, service_id int, is_timer boolean, place long")
+    keys = [(row.log_position, row.service_id, row.first.item, row.first.place) for row in differing]
+    wanted = spark.createDataFrame(keys, "log_position long, service_id int, item string, place long")
+    places = items.join(f.broadcast(wanted), _ITEM_KEY).select(*_ROW_KEY).collect()
+    schema = "log_position long, service_id int, member_key int, recording_id long, item_index long"
+    rows = _items(spark, options).where("is_valid is not false")
     compared = [(name, kind) for name, kind in rows.dtypes if name not in _UNCOMPARED_COLUMNS]
     texts = [
         f.concat(f.length(name), f.lit(" bytes, SHA-256 "), f.substring(f.sha2(f.col(name), 256), 1, 16)).alias(name)
@@ -359,24 +471,28 @@ def _details(
         else f.col(name)
         for name, kind in compared
     ]
+    chosen = rows.join(f.broadcast(spark.createDataFrame(places, schema)), _ROW_KEY)
     held: dict[tuple[int, int], list[Any]] = defaultdict(list)
-    for row in (
-        rows.join(f.broadcast(wanted), _ITEM_KEY).select("log_position", "service_id", "member_id", *texts).collect()
-    ):
+    for row in chosen.select(*_SNAPSHOT_KEY, "member_key", *texts).collect():
         held[row.log_position, row.service_id].append(row)
-    return {key: _difference(found, [name for name, _ in compared]) for key, found in held.items()}
+    holders = {(row.log_position, row.service_id): set(row.holders) for row in differing}
+    return {key: _difference(found, [name for name, _ in compared], holders[key]) for key, found in held.items()}
 
 
-def _difference(rows: Sequence[Any], names: Sequence[str]) -> str:
+def _difference(rows: Sequence[Any], names: Sequence[str], holders: set[int]) -> str:
+    """Which members lack an item, or the first field in which they have other values."""
+    lacking = holders - {row.member_key for row in rows}
+    if lacking:
+        return f"member {', '.join(map(str, sorted(lacking)))} lacks it"
     for name in names:
-        holders: dict[str, list[str]] = defaultdict(list)
+        having: dict[str, set[int]] = defaultdict(set)
         for row in rows:
-            holders[shown(row[name])].append(str(row.member_id))
-        if len(holders) > 1:
+            having[shown(row[name])].add(row.member_key)
+        if len(having) > 1:
             return f"{name} is " + " and ".join(
-                f"{value} on member {', '.join(sorted(found))}" for value, found in sorted(holders.items())
+                f"{value} on member {', '.join(map(str, sorted(found)))}" for value, found in sorted(having.items())
             )
-    return "only member " + ", ".join(sorted(str(row.member_id) for row in rows)) + " has it"
+    return "it is not there as often on all members"
 
 
 def _service(service_id: int) -> str:
@@ -384,18 +500,37 @@ def _service(service_id: int) -> str:
 
 
 def _missing(entries: Sequence[SnapshotRow], members: Sequence[AuditedMember]) -> Iterator[Finding]:
-    """A member whose log reaches a snapshot of others may have been away when it was taken: worth to know."""
-    holders: dict[tuple[int, int], set[int | None]] = defaultdict(set)
+    """Parts of snapshots that others have, or that other parts of the same one show.
+
+    A member whose log reaches a snapshot may have been away when it was taken: worth to know. One that it has
+    invalidated it has deleted on purpose.
+    """
+    known: dict[int, set[int]] = defaultdict(set)
+    own: dict[int | None, set[tuple[int, int]]] = defaultdict(set)
+    newest: dict[int | None, int] = {}
     for entry in entries:
+        own[entry.member_id].add((entry.log_position, entry.service_id))
         if entry.is_valid:
-            holders[entry.log_position, entry.service_id].add(entry.member_id)
-    for (position, service_id), found in sorted(holders.items()):
-        for member in members:
-            has_log = member.log_range.start_position <= position <= member.log_range.committed_position
-            if has_log and member.member.cluster_dir is not None and member.member.member_id not in found:
-                yield Finding(
-                    state="warn",
-                    text=f"{member.name} has no snapshot of {_service(service_id)} at {position}, others have",
-                    member_id=member.member.member_id,
-                    log_position=position,
-                )
+            known[entry.log_position].add(entry.service_id)
+            newest[entry.member_id] = max(entry.log_position, newest.get(entry.member_id, -1))
+    for position, found in sorted(known.items()):
+        # Services are numbered from 0 on, and the consensus module has its part in each snapshot.
+        for service_id in range(-1, max(found) + 1):
+            for member in members:
+                member_id = member.member.member_id
+                has_log = member.log_range.start_position <= position <= member.log_range.committed_position
+                is_due = not member.is_running or position <= newest.get(member_id, -1)
+                if (
+                    has_log
+                    and is_due
+                    and member.has_recording_log
+                    and not member.is_backup
+                    and (position, service_id) not in own[member_id]
+                ):
+                    yield Finding(
+                        state="warn",
+                        text=f"{member.name} has no snapshot of {_service(service_id)} at {position}, "
+                        f"{'others have' if service_id in found else 'although one was taken there'}",
+                        member_id=member_id,
+                        log_position=position,
+                    )

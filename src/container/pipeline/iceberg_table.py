@@ -17,8 +17,8 @@ from pyspark.sql.types import StructField, StructType
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.checkpoint import end_of_batch, query_id
-from container.pipeline.manifest import MANIFEST_NAME, Batch, Gap, Manifest
-from container.pipeline.parquet_table import CHECKPOINT_NAME, GAP_LIMIT, refuse_another_time
+from container.pipeline.manifest import MANIFEST_NAME, Batch, Manifest
+from container.pipeline.parquet_table import CHECKPOINT_NAME, refuse_another_time
 from container.spark.offsets import end_positions, member_keys
 from container.spark.options import ANY
 
@@ -211,17 +211,13 @@ class IcebergWriter:
         manifest.row_count += int(appended.summary.get("added-records", 0))
         manifest.file_count += int(appended.summary.get("added-data-files", 0))
         rows = self._rows_of(appended)
-        keys = {member_id: key for key, member_id in batch.member_ids.items()}
         damaged = rows.where("error is not null").select("member_id", "log_position", "error").collect()
         manifest.error_row_count += len(damaged)
-        for row in damaged:
-            member = manifest.members[keys.get(row.member_id, ANY)]
-            if len(member.gaps) < GAP_LIMIT:
-                member.gaps.append(Gap(row.log_position, None, row.error))
+        manifest.add_damage(batch, [row.asDict() for row in damaged])
         for key, member_id in batch.member_ids.items():
             for gap in manifest.members[key].gaps:
                 if gap.end_position is None:
-                    behind = rows.where(f.col("error").isNull() & (f.col("begin_position") >= gap.begin_position))
+                    behind = rows.where(f.col("error").isNull() & (f.col("begin_position") >= gap.known_position))
                     if key != ANY:
                         is_of_member = (
                             f.col("member_id").isNull() if member_id is None else f.col("member_id") == member_id

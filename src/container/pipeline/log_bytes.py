@@ -86,6 +86,11 @@ class AuditedMember:
     log_range: LogRange
     loss: str | None = None
     """What the error says that stands for the end of its log, where that is missing."""
+    is_running: bool = False
+    is_backup: bool = False
+    """Whether it is the directory of a backup, which has its log and its entries later than a member, and not all."""
+    has_recording_log: bool = True
+    """Whether it has a cluster directory, and nothing kept its recording log from being read."""
 
     @property
     def name(self) -> str:
@@ -111,7 +116,7 @@ class AuditedMember:
         try:
             if isinstance(archive, StoredDirectory):
                 recording_id = self.descriptor.recording_id
-                content = archive.read_segment(recording_id, begin - offset, offset, end - begin)
+                content = archive.read_segment(recording_id, begin - offset, offset, end - begin, is_checked=True)
             else:
                 file = open_regular(path)
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 
 from container.common.regular_files import read_regular
 from container.errors import ContainerError
+from container.spark.options import ANY
 
 MANIFEST_NAME = "_manifest.json"
 PARTITION_COLUMNS = ("cluster", "date", "term")
@@ -19,6 +21,9 @@ HOUR_COLUMN = "hour"
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 """The value of a directory that stands for null."""
 PARQUET = "parquet"
+
+GAP_LIMIT = 1_000
+"""How many gaps a manifest has of a member at most; the last one reaches over all damage behind it."""
 
 _VERSION = 2
 _LENGTH_MAX = 1024**3
@@ -37,6 +42,13 @@ class Gap(msgspec.Struct):
     begin_position: int
     end_position: int | None
     reason: str
+    last_position: int | None = None
+    """Of a gap that reaches over several damaged places, with rows between them: where the last of these begins."""
+
+    @property
+    def known_position(self) -> int:
+        """Up to where it reaches at least: it ends with the first row from here on."""
+        return self.begin_position if self.last_position is None else self.last_position
 
 
 class MemberPositions(msgspec.Struct):
@@ -49,6 +61,17 @@ class MemberPositions(msgspec.Struct):
     gaps: list[Gap] = []
     covered: list[PositionRange] = []
     """The ranges between the gaps; made by :meth:`cover`."""
+
+    def add_gaps(self, damage: Iterable[tuple[int, str]]) -> None:
+        """Take in damage that a batch has found: where it begins, and what it is. Its gaps are open."""
+        for position, reason in sorted(damage):
+            if len(self.gaps) < GAP_LIMIT:
+                self.gaps.append(Gap(position, None, reason))
+                continue
+            last = self.gaps[-1]
+            if last.last_position is None:
+                last.reason += f"; this gap is the last of {GAP_LIMIT:,} and reaches over all damage behind it"
+            last.end_position, last.last_position = None, max(last.known_position, position)
 
     def cover(self) -> None:
         """Make :attr:`covered` of the positions and the gaps."""
@@ -137,6 +160,15 @@ class Manifest(msgspec.Struct, kw_only=True):
         for key, position in batch.positions.items():
             member = self.members.setdefault(key, MemberPositions(position, position))
             member.end_position = max(member.end_position, position)
+
+    def add_damage(self, batch: Batch, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take in the rows of a batch that tell of damage: their ``member_id``, ``log_position`` and ``error``."""
+        keys = {member_id: key for key, member_id in batch.member_ids.items()}
+        found: dict[str, list[tuple[int, str]]] = {}
+        for row in rows:
+            found.setdefault(keys.get(row["member_id"], ANY), []).append((row["log_position"], row["error"]))
+        for key, damage in found.items():
+            self.members[key].add_gaps(damage)
 
     def _add_file(self, table: Path, file: Path) -> list[dict[str, Any]]:
         metadata = pq.read_metadata(file)

@@ -27,15 +27,13 @@ from pyspark.sql import functions as f
 
 from container.errors import ConfigurationError
 from container.pipeline.checkpoint import end_of_batch, last_finished, query_id
-from container.pipeline.manifest import MANIFEST_NAME, Batch, Gap, Manifest, TableColumn
+from container.pipeline.manifest import MANIFEST_NAME, Batch, Manifest, TableColumn
 from container.spark.offsets import end_positions, member_keys
 from container.spark.options import ANY
 
 CHECKPOINT_NAME = "_checkpoint"
 SCHEMA_NAME = "_common_metadata"
 """A Parquet file without rows that has all columns of the table, by a name that Spark looks for."""
-GAP_LIMIT = 1_000
-"""How many gaps of a member are looked at in detail; a log with more is beyond a manifest."""
 
 _STAGING_NAME = "_staging"
 _LOCK_NAME = "_lock"
@@ -161,11 +159,7 @@ class TableWriter:
                 )
         self.bring_in(batch)
         manifest = deepcopy(self.manifest)
-        keys = {member_id: key for key, member_id in batch.member_ids.items()}
-        for row in manifest.add(self.table, batch):
-            member = manifest.members[keys.get(row["member_id"], ANY)]
-            if len(member.gaps) < GAP_LIMIT:
-                member.gaps.append(Gap(row["log_position"], None, row["error"]))
+        manifest.add_damage(batch, manifest.add(self.table, batch))
         self._close_gaps(manifest, batch)
         manifest.moving = None
         manifest.write(self.table)
@@ -238,7 +232,7 @@ class TableWriter:
             gaps = [gap for gap in member.gaps if gap.end_position is None]
             if gaps and files:
                 is_of_member = _rows_of(member_id) if key != ANY else None
-                ends = _positions_behind(files, is_of_member, [gap.begin_position for gap in gaps])
+                ends = _positions_behind(files, is_of_member, [gap.known_position for gap in gaps])
                 for gap, end in zip(gaps, ends, strict=True):
                     gap.end_position = end
 

@@ -247,7 +247,9 @@ cdef class LogDecoder(BatchDecoder):
     cdef int64_t _filter_begin
     cdef int64_t _filter_end
     cdef bint _has_times
+    cdef readonly int64_t untimed_count     # messages that bounds of time left out because they have none
     cdef int64_t _begin_timestamp
+    cdef bint _has_end
     cdef int64_t _end_timestamp
     cdef uint8_t* _template_bits
     cdef bint _is_cluster_only
@@ -285,9 +287,11 @@ cdef class LogDecoder(BatchDecoder):
         self._doubtful_position = -1
         self._filter_begin = self.known_begin = begin_position
         self._filter_end = self.known_end = end_position
+        self.untimed_count = 0
         self._has_times = begin_timestamp is not None or end_timestamp is not None
         self._begin_timestamp = INT64_MIN if begin_timestamp is None else begin_timestamp
-        self._end_timestamp = INT64_MAX if end_timestamp is None else end_timestamp
+        self._has_end = end_timestamp is not None
+        self._end_timestamp = end_timestamp if self._has_end else 0
         self._is_cluster_only = is_cluster_only
         self._set_templates(template_ids)
         self._set_terms(leadership_term_ids)
@@ -432,7 +436,7 @@ cdef class LogDecoder(BatchDecoder):
             put_int32(batch, TERM_ID, sbe.sbe_get_int32(frame + FRAME_TERM_ID_OFFSET))
             put_int64(batch, RESERVED_VALUE, sbe.sbe_get_int64(frame + FRAME_RESERVED_VALUE_OFFSET))
             if self._has_frame_time:
-                put_int64(batch, TIMESTAMP, self._frame_timestamp)
+                put_field64(batch, TIMESTAMP, self._frame_timestamp)
             if self.frame_type == FRAME_TYPE_DATA:
                 put_bytes(batch, PAYLOAD, frame + FRAME_HEADER_LENGTH, self.frame_length - FRAME_HEADER_LENGTH)
             put_bool(batch, COMMITTED, self.next_position <= self._committed_position)
@@ -650,15 +654,17 @@ cdef class LogDecoder(BatchDecoder):
     cdef bint _passes(self, int64_t leadership_term_id, int64_t timestamp) noexcept nogil:
         """Whether a message is of the wanted terms and times; without a term or a time it is not."""
         cdef Py_ssize_t index
-        if self._has_times and (timestamp == sbe.SBE_NULL_INT64 or timestamp < self._begin_timestamp
-                                or timestamp >= self._end_timestamp):
-            return False
-        if self._term_count < 0:
-            return True
+        cdef bint is_wanted = self._term_count < 0
         for index in range(self._term_count):
             if self._terms[index] == leadership_term_id:
-                return True
-        return False
+                is_wanted = True
+                break
+        if not is_wanted or not self._has_times:
+            return is_wanted
+        if timestamp == sbe.SBE_NULL_INT64:
+            self.untimed_count += 1
+            return False
+        return timestamp >= self._begin_timestamp and (timestamp < self._end_timestamp or not self._has_end)
 
     cdef void _put_common(
         self, const sbe.MessageHeader* header, int64_t leadership_term_id, int64_t timestamp

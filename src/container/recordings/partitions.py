@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Real
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ from container.files.recording_log import (
     RecordingLogEntry,
 )
 from container.recordings.arrow import arrow_type, as_times, import_pyarrow
-from container.recordings.commit import end_texts, name_of
-from container.recordings.first_timestamp import clock_change, first_timestamp
+from container.recordings.commit import end_texts, name_of, names_newest_term
+from container.recordings.first_message import FirstMessage, clock_change, first_message
 from container.recordings.frame_reader import MESSAGE_FAILURES
 from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
 from container.recordings.log_decoder import LogDecoder
@@ -40,7 +40,7 @@ from container.recordings.member import (
 )
 from container.recordings.message_reader import MessageReader
 from container.recordings.recording_ends import RecordingEnds
-from container.recordings.remote import StoredDirectory, in_parallel, is_url, local_path
+from container.recordings.remote import check_objects, checked, in_parallel, is_url, local_path
 from container.recordings.snapshot_decoder import COLUMNS as SNAPSHOT_COLUMNS
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.views import EVENT_TIME, LOG_VIEWS, MEMBER_ID, Column, columns_of, schema_of, view_of
@@ -54,7 +54,9 @@ BATCH_ROWS = 65536
 BATCH_BYTES = 16 * 1024 * 1024
 SNAPSHOT_PARTITIONS_MAX = 32
 _FRAME_ALIGNMENT = 32
+_LEAST_DATE = 10**8  # what is less is of a clock that counts from its own begin; as seconds it is a day of 1973
 _NULL_VALUE = -1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _READ_OK, _READ_END = 0, 1
 
 # What each view of the log shows (templates of schema 111); messages shows all.
@@ -74,6 +76,9 @@ class Filters:
     that reports damage passes whatever its time, template and term would be, and has the position where the damage
     begins: at ``begin_position`` or behind it, and before ``end_position``. Of parts of a log that have no wanted time,
     by the messages that they begin with, nothing is read.
+
+    A time chooses each message by its own timestamp, also where a new leader's clock is behind the old one's. What has
+    no timestamp, such as a message of an extension, is in no range of times; a warning counts what was left out so.
     """
 
     begin_position: int | None = None
@@ -84,21 +89,22 @@ class Filters:
     """Whether ``begin_position``, if it is a multiple of 32, is known to be a place where a frame begins, so that
     nothing before it need be read. At other places a message's bytes might look like a frame."""
     begin_timestamp: int | None = None
-    """Only rows with ``timestamp >= begin_timestamp``; not for frames."""
+    """Only rows with ``timestamp >= begin_timestamp``, in the cluster's unit; not for frames."""
     end_timestamp: int | None = None
-    """Only rows with ``timestamp < end_timestamp``; not for frames."""
+    """Only rows with ``timestamp < end_timestamp``, in the cluster's unit; not for frames."""
     template_ids: frozenset[int] | None = None
     """Only rows with one of these template ids; not for frames."""
     leadership_term_ids: frozenset[int] | None = None
     """Only rows with one of these leadership terms."""
 
     def check(self, view: str) -> None:
-        """Raise ConfigurationError when the view cannot apply a filter, or a bound is no number."""
+        """Raise ConfigurationError when the view cannot apply a filter, or a bound is no whole number."""
         for name in ("begin_position", "end_position", "begin_timestamp", "end_timestamp"):
             value = getattr(self, name)
-            if not isinstance(value, Real | None):
-                unit = ", of a time in the cluster's unit, by default milliseconds" if "timestamp" in name else ""
-                raise ConfigurationError(f"{name}={value!r}: must be a number{unit}")
+            if value is None or (isinstance(value, Integral) and _INT64_MIN <= int(value) <= _INT64_MAX):
+                continue
+            unit = ", of a time in the cluster's unit, by default milliseconds" if "timestamp" in name else ""
+            raise ConfigurationError(f"{name}={value!r}: must be a whole number of 64 bits{unit}")
         if view not in LOG_VIEWS and self != Filters():
             raise ConfigurationError(f"view={view!r} takes no filters, got {self}")
         message_filters = (self.begin_timestamp, self.end_timestamp, self.template_ids)
@@ -205,11 +211,14 @@ def _plan_log(member: Member, log: Log, view: str, filters: Filters, mode: str) 
     borders = sorted({*cuts, *(place for place in files if begin < place < end), end})
     # The view of terms has the recording log's failure as a row already.
     partitions = [] if log.failure is None or view == "terms" else [_failed(member, view, log.failure, mode)]
-    is_timely = _timely(member, log, filters, borders)
-    term = None
+    parts, term = [], None
     for lower, upper in pairwise(borders):
         term = cuts.get(lower, term)
-        if not _may_match(filters, lower, upper, term) or not is_timely(lower, upper):
+        if _may_match(filters, lower, upper, term, max(cuts.values())):
+            parts.append((lower, upper, term))
+    is_timely = _timely(member, log, filters, [part[:2] for part in parts])
+    for lower, upper, term in parts:
+        if not is_timely(lower, upper):
             continue
         partitions.append(
             Partition(
@@ -270,41 +279,77 @@ def _plan_snapshots(member: Member, view: str, mode: str) -> list[Partition]:
     ]
 
 
-def _may_match(filters: Filters, lower: int, upper: int, term: int | None) -> bool:
-    """Whether a message that begins from ``lower`` up to ``upper`` can pass; it may end behind ``upper``."""
+def _may_match(filters: Filters, lower: int, upper: int, term: int | None, newest: int) -> bool:
+    """Whether a message that begins from ``lower`` up to ``upper`` can pass; it may end behind ``upper``.
+
+    Behind the newest term of a recording log there may be later ones, which it has lost.
+    """
     if filters.end_position is not None and lower >= filters.end_position:
         return False
     if filters.begin_position is not None and upper <= filters.begin_position:
         return False
     terms = filters.leadership_term_ids
-    return terms is None or term is None or term == _NULL_VALUE or term in terms
+    if terms is None or term is None or term == _NULL_VALUE or term in terms:
+        return True
+    return term == newest and any(wanted > newest for wanted in terms)
 
 
-def _timely(member: Member, log: Log, filters: Filters, borders: Sequence[int]) -> Callable[[int, int], bool]:
-    """Whether a message between two borders can have one of the wanted times.
+def _timely(member: Member, log: Log, filters: Filters, parts: Sequence[tuple[int, int]]) -> Callable[[int, int], bool]:
+    """Whether a message of one of the parts, by their borders, can have one of the wanted times.
 
-    The first messages of a part and of the next one say it, with room for clocks that are set: a part ends with each
-    leadership term, so that another leader's clock does not matter. Where a first message says no time, its part and
-    the one before it are read.
+    The first messages of a part and of the next one say it, with room for clocks that are set. Another leader's clock
+    says nothing: of the last part of a leadership term it is not known what it ends with. Read are also parts in which
+    a term begins that the recording log does not have there, and those that a message without a time begins or ends.
     """
-    if filters.begin_timestamp is None and filters.end_timestamp is None:
-        return lambda lower, upper: True
     first, last = filters.begin_timestamp, filters.end_timestamp
-    archive, places = member.archive, borders[:-1]
-    found = in_parallel(archive, lambda place: first_timestamp(archive, log.descriptor, place), places)
-    times = dict(zip(places, found, strict=True))
+    if first is None and last is None:
+        return lambda lower, upper: True
+    archive, end_position = member.archive, log.log_range.recorded_position
+    places = sorted({place for part in parts for place in part} - {end_position})
+    found = in_parallel(archive, lambda place: first_message(archive, log.descriptor, place), places)
+    firsts = dict(zip(places, found, strict=True))
+    for name in ("begin_timestamp", "end_timestamp"):
+        _doubt_unit(name, getattr(filters, name), [*firsts.values()])
+    terms = {entry.term_base_log_position: entry.leadership_term_id for entry in log.terms}
+
+    def ends_term(upper: int, term: int) -> bool:
+        """Whether it is known that up to a border no term began, and that the one behind it is this one."""
+        if upper != end_position:
+            return terms.get(upper) == term
+        return term == max(terms.values(), default=None) and (log.has_counter or names_newest_term(member, log))
 
     def is_timely(lower: int, upper: int) -> bool:
-        begin, end = times[lower], times.get(upper)
-        if begin is None or (end is None and upper in times):
+        begin = firsts[lower]
+        behind = begin if upper == end_position else firsts[upper]
+        if begin is None or behind is None:
             return True
-        known = [begin] if end is None else [begin, end]
-        if last is not None and min(known) - clock_change(min(known)) >= last:
+        goes_on = upper != end_position and behind.leadership_term_id == begin.leadership_term_id
+        if not goes_on and not ends_term(upper, behind.leadership_term_id):
+            return True
+        times = [begin.timestamp, behind.timestamp] if goes_on else [begin.timestamp]
+        if last is not None and min(times) - clock_change(min(times)) >= last:
             return False
-        # What the last part ends with is not known.
-        return first is None or end is None or max(known) + clock_change(max(known)) >= first
+        return first is None or not goes_on or max(times) + clock_change(max(times)) >= first
 
     return is_timely
+
+
+def _doubt_unit(name: str, bound: int | None, firsts: Sequence[FirstMessage | None]) -> None:
+    """Say when a bound looks like a time of the log in another unit; a unit is a thousand of the next one."""
+    time = next((first.timestamp for first in firsts if first is not None), 0)
+    if bound is None or min(bound, time) < _LEAST_DATE:
+        return
+    for factor in (10**3, 10**6, 10**9):
+        for meant in (bound * factor, bound // factor):
+            if time // 2 < meant < time * 2:
+                _log.warning(
+                    "%s=%d looks like a time in another unit than the log's, which has timestamps such as %d: "
+                    "did you mean %d?",
+                    name,
+                    bound,
+                    time,
+                    meant,
+                )
 
 
 def _terms_of(member: Member, log: Log) -> dict[int, int]:
@@ -523,6 +568,7 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
                 is_checked = True
             if result < 0:
                 error = decoder.failure_error()
+                _check_what_was_read(partition, filters)
                 # Where one thing is damaged, what follows is no election's work: looking again would take long.
                 may_be_truncated = may_be_truncated and _was_truncated(partition, error)
                 if may_be_truncated:
@@ -532,6 +578,8 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
                     damage.add(decoder, error, position)
                     result = _READ_END if position >= partition.end_position else _READ_OK
                     error = None
+            if result == _READ_END:
+                _check_what_was_read(partition, filters)
             if decoder.rows and (error is not None or result == _READ_END or decoder.is_full):
                 rows = decoder.rows
                 yield make.from_arrays(decoder.take(), rows)
@@ -541,6 +589,12 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
                 return
     finally:
         damage.warn()
+        if decoder.untimed_count:
+            _log.warning(
+                "%d messages from log position %d on have no time: bounds of time leave them out, positions do not",
+                decoder.untimed_count,
+                partition.begin_position,
+            )
         decoder.close()
 
 
@@ -624,10 +678,19 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
 
 def _likely_read(partition: Partition, filters: Filters) -> Directory:
     """The partition's archive, of which nothing is fetched in advance behind the last row that is wanted."""
-    archive, end = partition.member.archive, partition.end_position
-    if not isinstance(archive, StoredDirectory):
-        return archive
-    return archive.until(end if filters.end_position is None else min(end, filters.end_position))
+    return checked(partition.member.archive, _last_position(partition, filters))
+
+
+def _last_position(partition: Partition, filters: Filters) -> int:
+    end = partition.end_position
+    return end if filters.end_position is None else min(end, filters.end_position)
+
+
+def _check_what_was_read(partition: Partition, filters: Filters) -> None:
+    """Raise RecordingUnavailableError when an object of a shipped place is not what was shipped."""
+    assert partition.descriptor is not None
+    end = _last_position(partition, filters)
+    check_objects(partition.member.archive, partition.descriptor.recording_id, partition.begin_position, end)
 
 
 def _first_to_read(partition: Partition, descriptor: RecordingDescriptor, filters: Filters) -> int:
@@ -714,7 +777,7 @@ def _read_snapshot(
     is_module = descriptor.stream_id == CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
     if entry is not None:
         is_module = entry.service_id == CONSENSUS_MODULE_SERVICE_ID
-    archive_dir = partition.member.archive
+    archive_dir = checked(partition.member.archive)
     try:
         end = ends.of(descriptor)
         arguments: dict[str, Any] = {
@@ -724,7 +787,10 @@ def _read_snapshot(
             "is_consensus_module": is_module,
             "log_position": _NULL_VALUE if entry is None else entry.log_position,
         }
-        row["is_complete"] = _find_end_marker(archive_dir, descriptor, make, arguments)
+        try:
+            row["is_complete"] = _find_end_marker(archive_dir, descriptor, make, arguments)
+        finally:
+            check_objects(partition.member.archive, descriptor.recording_id, descriptor.start_position, end)
     except RecordingError:
         row["is_complete"] = False
         yield make.from_rows([row])

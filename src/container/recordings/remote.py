@@ -202,7 +202,17 @@ class Part(NamedTuple):
     path: str
     """Relative to the directory."""
     state: object
-    """What changes when the object is written again; ``None`` where nothing says it."""
+    """What changes when the object is written again, of a shipped one its SHA-256; ``None`` where nothing says it."""
+
+
+class _Digest:
+    """How far an object of a shipped place was compared with its SHA-256."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.position = 0
+        """All bytes before it are in the hash."""
+        self.lock = threading.Lock()
 
 
 class StoredDirectory(RemoteDirectory):
@@ -231,6 +241,8 @@ class StoredDirectory(RemoteDirectory):
         #: Small files of the manifest, and small ranges of segment files, that were fetched.
         self._contents: dict[str, bytes] = {}
         self._ranges: dict[tuple[object, ...], bytes] = {}
+        #: Of shipped objects, by their paths and what the manifest says is their SHA-256.
+        self._digests: dict[tuple[str, str], _Digest] = {}
 
     def __str__(self) -> str:
         """Its URL."""
@@ -298,6 +310,8 @@ class StoredDirectory(RemoteDirectory):
             part = Part(piece.position - base, piece.length, piece.path, piece.sha256)
             segments[key] = (*segments.get(key, ()), part)
         self._manifest, self._segments = manifest, segments
+        named = {(piece.path, piece.sha256) for piece in (*manifest.log, *manifest.snapshots)}
+        self._digests = {key: digest for key, digest in self._digests.items() if key in named}
         self._ends.clear()
         self._contents.clear()
 
@@ -375,10 +389,7 @@ class StoredDirectory(RemoteDirectory):
                 self.look()  # A newer manifest names another one.
                 continue
             if hashlib.sha256(content).hexdigest() != shipped.sha256:
-                raise RecordingUnavailableError(
-                    "its SHA-256 is not that of the manifest: the object was changed; ship to an empty place",
-                    file=f"{self.url}/{shipped.path}",
-                )
+                raise _changed(f"{self.url}/{shipped.path}")
             self._contents[shipped.path] = content
             return content
         raise missing
@@ -412,8 +423,14 @@ class StoredDirectory(RemoteDirectory):
                 self._ends[key] = _end(found)
         return found
 
-    def read_segment(self, recording_id: int, segment_position: int, offset: int, length: int) -> bytes:
+    def read_segment(
+        self, recording_id: int, segment_position: int, offset: int, length: int, *, is_checked: bool = False
+    ) -> bytes:
         """Return bytes of a segment file from an offset on: ``length``, or fewer where it ends before.
+
+        With ``is_checked`` they count for the SHA-256 of their objects, in a shipped place: what lies before them in an
+        object is fetched as well, once. The last byte of an object that is read so shows whether all were right; see
+        :func:`check_objects`.
 
         Raises:
             FileNotFoundError: there is no such segment file.
@@ -425,7 +442,7 @@ class StoredDirectory(RemoteDirectory):
                 name = segment_file_name(recording_id, segment_position)
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}")
             try:
-                return b"".join(self._bytes_of(parts, offset, offset + length))
+                return b"".join(self._bytes_of(parts, offset, offset + length, is_checked=is_checked))
             except FileNotFoundError as error:
                 if is_last:
                     raise RecordingUnavailableError(
@@ -434,11 +451,51 @@ class StoredDirectory(RemoteDirectory):
                 self.look()  # Another object may hold these bytes by now.
         raise AssertionError("unreachable")
 
-    def _bytes_of(self, parts: Sequence[Part], begin: int, end: int) -> Iterator[bytes]:
+    def _bytes_of(self, parts: Sequence[Part], begin: int, end: int, *, is_checked: bool) -> Iterator[bytes]:
         for part in parts:
             first, last = max(begin, part.offset), min(end, part.offset + part.length)
             if first < last:
-                yield self._range(part, first - part.offset, last - part.offset)
+                content = self._range(part, first - part.offset, last - part.offset)
+                if is_checked and isinstance(part.state, str):
+                    self._add_to_digest(part.path, part.state, part.length, first - part.offset, content)
+                yield content
+
+    def _add_to_digest(self, path: str, sha256: str, length: int, begin: int, content: bytes = b"") -> None:
+        """Take bytes of an object into its digest, and first what lies before them; compare it at the object's end.
+
+        Raises:
+            FileNotFoundError: there is no such object any more.
+            RecordingUnavailableError: it has other bytes than were shipped, or cannot be fetched.
+        """
+        with self._lock:
+            digest = self._digests.setdefault((path, sha256), _Digest())
+        with digest.lock:
+            if digest.position == length:
+                return  # It was right.
+            while digest.position < begin:
+                block = self._fetch(path, digest.position, min(begin, digest.position + _WINDOW_MAX))
+                digest.hash.update(block)
+                digest.position += len(block)
+            fresh = memoryview(content)[digest.position - begin :]
+            digest.hash.update(fresh)
+            digest.position += len(fresh)
+            if digest.position == length and digest.hash.hexdigest() != sha256:
+                digest.hash, digest.position = hashlib.sha256(), 0  # Whoever asks again looks again.
+                with self._lock:
+                    self._ranges = {key: known for key, known in self._ranges.items() if key[0] != path}
+                raise _changed(f"{self.url}/{path}")
+
+    def check(self, recording_id: int, begin: int, end: int) -> None:
+        """Compare what was read of a recording between two positions; see :func:`check_objects`."""
+        for piece in [] if self._manifest is None else self._manifest.pieces(recording_id, begin, end):
+            if (piece.path, piece.sha256) in self._digests:
+                try:
+                    self._add_to_digest(piece.path, piece.sha256, piece.length, piece.length)
+                except FileNotFoundError as error:
+                    raise RecordingUnavailableError(
+                        "it has gone while it was read, so its SHA-256 cannot be checked: read again",
+                        file=error.filename,
+                    ) from error
 
     def _range(self, part: Part, begin: int, end: int) -> bytes:
         """Bytes of an object. Small ranges are kept: each look asks for the same begins of terms and files."""
@@ -475,8 +532,39 @@ class StoredDirectory(RemoteDirectory):
         return _ReadAhead(self, recording_id, None)
 
     def until(self, position: int) -> RemoteDirectory:
-        """Return the same directory for readers that are not likely to read beyond a log position."""
+        """Return the same directory for readers whose rows are given away, and that are not likely to read beyond a
+        log position: what they read is compared with its SHA-256, when :func:`check_objects` is called behind it."""
         return _Until(self, position)
+
+
+def checked(directory: Directory, until: int = POSITION_MAX) -> Directory:
+    """Return a directory for reading what is given away, up to a log position.
+
+    What is read of a shipped place is compared with the SHA-256 of its objects: call :func:`check_objects` before the
+    last of it is given away.
+    """
+    return directory.until(until) if isinstance(directory, StoredDirectory) else directory
+
+
+def check_objects(directory: Directory, recording_id: int, begin: int, end: int) -> None:
+    """Compare the objects that were read of a recording between two log positions with what was shipped.
+
+    Of an object that was read in part the rest is fetched, in blocks of 8 MiB; what was compared before in this process
+    is not again. Nothing is done where the member was not shipped.
+
+    Raises:
+        RecordingUnavailableError: an object has other bytes than were shipped, or cannot be fetched.
+    """
+    if isinstance(directory, StoredDirectory):
+        directory.check(recording_id, begin, end)
+
+
+def _changed(url: str) -> RecordingUnavailableError:
+    return RecordingUnavailableError(
+        "its SHA-256 is not that of the manifest: the object was changed since it was shipped. `aeron-cluster pipeline "
+        "ship --check` finds all such objects; ship the member to an empty place",
+        file=url,
+    )
 
 
 def _state_of(
@@ -595,7 +683,9 @@ class _ReadAhead(SegmentReader):
 
     def _fetch(self, segment_position: int, offset: int, length: int) -> bytes:
         try:
-            return self._directory.read_segment(self._recording_id, segment_position, offset, length)
+            return self._directory.read_segment(
+                self._recording_id, segment_position, offset, length, is_checked=self._until is not None
+            )
         except FileNotFoundError as error:
             raise RecordingUnavailableError(
                 "it was there when the directory was listed, and has gone", file=error.filename

@@ -32,11 +32,12 @@ from container.recordings.commit import end_texts
 from container.recordings.member import PERMISSIVE, STRICT, Member, open_member, tolerates
 from container.recordings.partitions import BATCH_ROWS
 from container.recordings.recording_ends import RecordingEnds
+from container.recordings.remote import check_objects, checked
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.views import Column, schema_of
 from container.replay import transport
 from container.service.agent_context import AgentContext
-from container.service.agent_runner import AgentRunner
+from container.service.service_agent import ServiceAgent
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.callback_errors import SKIP
 from container.transport.duration_tracker import DurationTracker
@@ -379,7 +380,7 @@ class _Run:
         self._schema = replay_schema()
         self._arrow = import_pyarrow()
         self._rows = transport.ReplayRows(_KINDS_BY_NAME, batch_rows)
-        archive_dir = segment.member.archive
+        archive_dir = checked(segment.member.archive, segment.committed_position)
         self._log = transport.ReplayImage(
             archive_dir,
             segment.descriptor.layout(),
@@ -394,11 +395,12 @@ class _Run:
         elif begin is not None:
             first = begin.descriptor.start_position
             layout = begin.descriptor.layout()
+            archive_dir = checked(segment.member.archive)
             self._state = transport.ReplayImage(archive_dir, layout, begin=first, end=begin.end_position, is_log=False)
         recovery_key = _recovery_key(segment, begin)
         self._client = transport.ReplayClient(self._rows, self._log, _join_log(segment), recovery_key, 0)
         handler = service if isinstance(service, ServiceHandler) else PythonServiceHandler(service)
-        self._agent = AgentRunner(self._context(handler))
+        self._agent = ServiceAgent(self._context(handler))
         self._rows.begin(self._agent.cluster)
 
     def _context(self, handler: ServiceHandler) -> AgentContext:
@@ -434,7 +436,8 @@ class _Run:
         for one in segment.snapshots:
             if one.log_position == log_position:
                 layout = one.descriptor
-                return layout.term_buffer_length, layout.mtu_length, _recorded_hash(segment.member.archive, one)
+                archive = checked(segment.member.archive)
+                return layout.term_buffer_length, layout.mtu_length, _recorded_hash(archive, one)
             known = known or one
         if known is None:
             return _SNAPSHOT_TERM_LENGTH, _SNAPSHOT_MTU_LENGTH, None
@@ -479,7 +482,19 @@ class _Run:
             if not self._is_ended and self._rows.hash_position != position:
                 self._log.inject(_snapshot_request(position, self._agent.cluster.time), position)
                 yield from self._advance()
+        try:
+            self._check_what_was_read()
+        except RecordingError as error:
+            yield from self._damaged(error)
         yield from self._taken(is_end=True)
+
+    def _check_what_was_read(self) -> None:
+        """Raise RecordingUnavailableError when an object of a shipped place is not what was shipped."""
+        segment, archive = self._segment, self._segment.member.archive
+        check_objects(archive, segment.descriptor.recording_id, segment.begin_position, segment.committed_position)
+        for one in (segment.begin_snapshot, *segment.snapshots):
+            if one is not None:
+                check_objects(archive, one.descriptor.recording_id, one.descriptor.start_position, one.end_position)
 
     def _advance(self) -> Iterator[pa.RecordBatch]:
         """Duty cycles of the agent, until it has all that it may have."""
@@ -501,6 +516,10 @@ class _Run:
             yield from self._taken(is_end=self._on_snapshot is not None and self._rows.hash_position != hashed)
 
     def _damaged(self, error: RecordingError) -> Iterator[pa.RecordBatch]:
+        try:
+            self._check_what_was_read()
+        except RecordingError as changed:
+            error = changed
         if self._is_strict or not tolerates(PERMISSIVE, error):
             yield from self._taken(is_end=True)
             raise error
@@ -516,7 +535,7 @@ class _Run:
         """End the service, and close the files; what it still sends is no row."""
         self._rows.close()
         try:
-            self._agent.on_close()
+            self._agent.close()
         finally:
             self._log.close()
             if self._state is not None:

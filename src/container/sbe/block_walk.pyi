@@ -12,7 +12,7 @@ BYTES: Final[int]
 UTF8: Final[int]
 LATIN1: Final[int]
 
-type _Place = tuple[int, int]
+type _Place = tuple[int, int, bool]
 type _Block = tuple[
     list[tuple[int, int]],
     list[tuple[int, int, int]],
@@ -52,7 +52,7 @@ class BlockWalk:
     ) -> tuple[bytes, bytes | None, int]: ...
     def present(self, number: int, since: int) -> tuple[bytes | None, int]: ...
     def texts(
-        self, number: int, offset: int, length: int, since: int, is_empty_null: bool, encoding: int
+        self, number: int, offset: int, length: int, since: int, null: int, encoding: int
     ) -> tuple[bytes, bytes, bytes | None, int]: ...
     def data(self, number: int, index: int) -> tuple[bytes, bytes, bytes | None, int]: ...
     def groups(self, number: int, index: int) -> tuple[bytes, bytes | None, int]: ...

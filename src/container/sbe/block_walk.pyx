@@ -39,6 +39,11 @@ TRUNCATED = FAILURE_TRUNCATED
 TOO_MANY_ENTRIES = FAILURE_ENTRIES
 NO_TEXT = FAILURE_TEXT
 
+cdef enum:
+    # Entries of no bytes cost nothing to send, and a batch takes memory for each: a message may have as many of them as
+    # it has bytes, and this many more.
+    FREE_ENTRIES = 255
+
 cdef enum Encoding:
     ENCODING_BYTES
     ENCODING_UTF8
@@ -58,6 +63,7 @@ cdef struct Vector:
 cdef struct Number:
     int32_t offset
     int32_t width
+    bint is_signed
 
 cdef struct Entry:
     const uint8_t* base
@@ -110,6 +116,7 @@ cdef struct Block:
 cdef struct Walk:
     Block* blocks
     bint is_big_endian
+    int64_t free_entries    # how many more of a message may have no bytes
     int32_t failure
     int32_t failed_block
     int64_t failed_with
@@ -145,6 +152,13 @@ cdef inline uint64_t load(const uint8_t* at, int32_t width, bint is_big_endian) 
         memcpy(&short_value, at, 2)
         return __builtin_bswap16(short_value) if is_big_endian else short_value
     return at[0]
+
+
+cdef inline int64_t load_number(const uint8_t* at, const Number* number, bint is_big_endian) noexcept nogil:
+    """A number at its place behind an address; one without a sign that has more than 63 bits is negative."""
+    cdef uint64_t value = load(at + number.offset, number.width, is_big_endian)
+    cdef int32_t others = 64 - 8 * number.width
+    return <int64_t> (value << others) >> others if number.is_signed else <int64_t> value
 
 
 cdef bint is_utf8(const uint8_t* text, int64_t length) noexcept nogil:
@@ -235,7 +249,8 @@ cdef const uint8_t* walk_group(
     Walk* walk, int32_t number, Group* group, const uint8_t* at, const uint8_t* end, int64_t version
 ) noexcept nogil:
     cdef int32_t first = -1
-    cdef int64_t block_length, count
+    cdef int64_t block_length, count, _
+    cdef const uint8_t* begin
     cdef size_t entries = walk.blocks[group.child].entries.length // sizeof(Entry)
     if group.since <= version:
         if entries > INT32_MAX:
@@ -247,17 +262,20 @@ cdef const uint8_t* walk_group(
         return at
     if group.header_size > end - at:
         return fail(walk, FAILURE_TRUNCATED, number, end - at)
-    block_length = <int64_t> load(at + group.block_length.offset, group.block_length.width, walk.is_big_endian)
-    count = <int64_t> load(at + group.count.offset, group.count.width, walk.is_big_endian)
+    block_length = load_number(at, &group.block_length, walk.is_big_endian)
+    count = load_number(at, &group.count, walk.is_big_endian)
     at += group.header_size
-    # Entries of no bytes cost nothing to send, and a batch takes memory for each.
-    if block_length < 0 or count < 0 or count > end - at + 1:
+    if block_length < 0 or count < 0 or count > end - at + walk.free_entries:
         return fail(walk, FAILURE_ENTRIES, group.child, count)
-    while count > 0:
+    for _ in range(count):
+        begin = at
         at = walk_block(walk, group.child, at, end, block_length, version)
         if at == NULL:
             return NULL
-        count -= 1
+        if at == begin:
+            walk.free_entries -= 1
+            if walk.free_entries < 0:
+                return fail(walk, FAILURE_ENTRIES, group.child, count)
     return at
 
 
@@ -270,7 +288,7 @@ cdef const uint8_t* walk_data(
     if data.since <= version:
         if data.header_size > end - at:
             return fail(walk, FAILURE_TRUNCATED, number, end - at)
-        found.length = <int64_t> load(at + data.length.offset, data.length.width, walk.is_big_endian)
+        found.length = load_number(at, &data.length, walk.is_big_endian)
         found.base = at + data.header_size
         if found.length < 0 or found.length > end - found.base:
             return fail(walk, FAILURE_TRUNCATED, number, end - found.base)
@@ -312,7 +330,7 @@ cdef void forget(Block* block) noexcept nogil:
 
 cdef Number number_of(tuple given):
     cdef Number number
-    number.offset, number.width = given
+    number.offset, number.width, number.is_signed = given
     return number
 
 
@@ -395,7 +413,7 @@ cdef class BlockWalk:
     """Where the blocks of a batch of messages lie. Blocks have numbers: that of a message, and those of its groups.
 
     Args:
-        header: (size, (offset, width) of block length, template id, schema id and version).
+        header: (size, (offset, width, whether with a sign) of block length, template id, schema id and version).
         schema_id: whose messages these are.
         is_big_endian: how numbers are written.
         blocks: for each block (required lengths as (version, bytes), texts of UTF-8 as (offset, length, version),
@@ -536,10 +554,10 @@ cdef class BlockWalk:
         if length < self._header_size:
             fail(&self._walk, FAILURE_NO_HEADER, -1, length)
             return -1
-        schema_id = <int64_t> load(payload + self._schema_of.offset, self._schema_of.width, is_big_endian)
-        template_id = <int64_t> load(payload + self._template_id.offset, self._template_id.width, is_big_endian)
-        block_length = <int64_t> load(payload + self._block_length.offset, self._block_length.width, is_big_endian)
-        version = <int64_t> load(payload + self._version.offset, self._version.width, is_big_endian)
+        schema_id = load_number(payload, &self._schema_of, is_big_endian)
+        template_id = load_number(payload, &self._template_id, is_big_endian)
+        block_length = load_number(payload, &self._block_length, is_big_endian)
+        version = load_number(payload, &self._version, is_big_endian)
         if schema_id != self._schema_id:
             fail(&self._walk, FAILURE_SCHEMA, -1, schema_id)
             return -1
@@ -556,6 +574,7 @@ cdef class BlockWalk:
         if block_length < 0 or version < 0:
             fail(&self._walk, FAILURE_TRUNCATED, block, length)
             return -1
+        self._walk.free_entries = length + FREE_ENTRIES
         end = walk_block(&self._walk, block, payload + self._header_size, payload + length, block_length, version)
         if end != NULL and append(&self._walk.blocks[block].rows, &row, sizeof(int32_t)) < 0:
             end = fail(&self._walk, FAILURE_MEMORY, block, 0)
@@ -654,10 +673,11 @@ cdef class BlockWalk:
         return bits if null_count else None, null_count
 
     def texts(
-        self, int32_t number, int32_t offset, int32_t length, int64_t since, bint is_empty_null, int32_t encoding
+        self, int32_t number, int32_t offset, int32_t length, int64_t since, int32_t null, int32_t encoding
     ):
         """Texts up to the first zero in all blocks with a number: (offsets, bytes, bits of those that are there, how
-        many are null)."""
+        many are null). Where ``null`` is 0 empty ones are null, else characters with that value; no one where it is -1.
+        """
         cdef Block* block = self._block(number)
         cdef const Entry* entry = <const Entry*> block.entries.data
         cdef int64_t count = block.entries.length // sizeof(Entry), index
@@ -675,8 +695,12 @@ cdef class BlockWalk:
                     if entry[index].version >= since:
                         text.base = entry[index].base + offset
                         text.length = text_length(text.base, length)
-                        if is_empty_null and text.length == 0:
+                        if text.length == 0:
+                            if null == 0:
+                                text.base = NULL
+                        elif length == 1 and text.base[0] == null:
                             text.base = NULL
+                            text.length = 0
                     (<Bytes*> found.data)[index] = text
             return joined(<const Bytes*> found.data, count, encoding)
         finally:

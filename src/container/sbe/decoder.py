@@ -10,10 +10,10 @@ import numpy as np
 
 from container.errors import ConfigurationError
 from container.recordings.arrow import import_pyarrow
-from container.sbe import block_walk
+from container.sbe import block_walk, charsets
 from container.sbe.block_walk import BlockWalk
+from container.sbe.java_values import SIZES
 from container.sbe.schema import (
-    SIZES,
     Block,
     Choices,
     Composite,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ARROW = {"char": "int16", "int8": "int8", "uint8": "int16", "int16": "int16", "uint16": "int32", "int32": "int32"}
 _ARROW |= {"uint32": "int64", "int64": "int64", "float": "float32", "double": "float64"}
 _OUT_WIDTHS = {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4, "float64": 8}
-_ENCODINGS = {None: block_walk.BYTES, "utf-8": block_walk.UTF8, "latin-1": block_walk.LATIN1}
+_ENCODINGS = {"utf-8": block_walk.UTF8, "latin-1": block_walk.LATIN1}
 _UINT64_DIGITS = 20
 
 
@@ -49,7 +49,7 @@ class SbeDecoder:
     * an enum is a string: the name of the value, or the number where the schema has no name for it;
     * a set is a struct of booleans, a composite a struct;
     * a group is a list of structs;
-    * data are a string where they have a known encoding (UTF-8, ASCII, ISO-8859-1), else binary;
+    * data and characters are a string where Python has their encoding as Java has it, else binary;
     * a constant has its value in each row;
     * what has no fields, such as a heartbeat, is true.
 
@@ -109,7 +109,7 @@ class SbeDecoder:
             for group in block.groups
         ]
         texts = [(one.offset, one.length, one.since) for one in _texts(block.fields) if one.encoding == "utf-8"]
-        data = [(one.since, _place(one.length), one.header_size, _ENCODINGS[one.encoding]) for one in block.data]
+        data = [(one.since, _place(one.length), one.header_size, _encoding(one)) for one in block.data]
         self._blocks[number] = (required_lengths(block.fields), texts, groups, data)
         return number
 
@@ -199,28 +199,24 @@ class SbeDecoder:
             return self._enum(member, number, count)
         if isinstance(member, Choices):
             width, of = SIZES[member.number.primitive], member.number
-            bits = [self._walk.choices(number, of.offset, width, bit, of.since) for bit in member.bits]
+            bits = [self._walk.choices(number, of.offset, width, bit, of.since) for bit in member.bits.values()]
             arrays = [
                 arrow.Array.from_buffers(arrow.bool_(), count, [_buffer(arrow, valid), arrow.py_buffer(values)], nulls)
                 for values, valid, nulls in bits
             ]
-            return self._struct_of(arrays, list(member.bits.values()), count)
+            return self._struct_of(arrays, list(member.bits), count)
         if member.constant is not None:
             return arrow.repeat(arrow.scalar(member.constant, self._type(member)), count)
         if isinstance(member, Text):
-            encoding = _ENCODINGS[member.encoding]
-            is_empty_null = member.is_optional and not member.null
-            found = self._walk.texts(number, member.offset, member.length, member.since, is_empty_null, encoding)
-            texts = self._binary(found, count, member)
-            if not member.null:
-                return texts
-            return self._compute.if_else(self._compute.equal(texts, member.null), None, texts)
+            null = -1 if member.null is None else member.null
+            found = self._walk.texts(number, member.offset, member.length, member.since, null, _encoding(member))
+            return self._binary(found, count, member)
         return self._number(member, number, count)
 
     def _type(self, member: Number | Text) -> pa.DataType:
         arrow = self._arrow
         if isinstance(member, Text):
-            return arrow.string()
+            return arrow.binary() if member.encoding is None else arrow.string()
         if member.primitive == "uint64":
             return arrow.decimal128(_UINT64_DIGITS, 0)
         return arrow.type_for_alias(_ARROW[member.primitive])
@@ -269,9 +265,14 @@ class SbeDecoder:
     def _binary(self, parts: tuple[bytes, bytes, bytes | None, int], count: int, member: Text | Data) -> pa.Array:
         arrow = self._arrow
         offsets, content, bits, null_count = parts
-        kind = arrow.string() if member.encoding is not None else arrow.binary()
+        kind = arrow.string() if member.encoding in _ENCODINGS else arrow.binary()
         buffers = [_buffer(arrow, bits), arrow.py_buffer(offsets), arrow.py_buffer(content)]
-        return arrow.Array.from_buffers(kind, count, buffers, null_count)
+        found = arrow.Array.from_buffers(kind, count, buffers, null_count)
+        if member.encoding is None or member.encoding in _ENCODINGS:
+            return found
+        coded = found.dictionary_encode()
+        texts = [charsets.decode(member.encoding, one) for one in coded.dictionary.to_pylist()]
+        return arrow.array(texts, arrow.string()).take(coded.indices)
 
     # Texts
 
@@ -285,7 +286,7 @@ class SbeDecoder:
         if code == block_walk.UNKNOWN_TEMPLATE:
             known = sorted(one.template_id for one in self._messages)
             near = known[max(0, bisect.bisect(known, value) - 5) :][:10]
-            which = ", ".join(map(str, near)) + (", …" if len(known) > len(near) else "")
+            which = (", ".join(map(str, near)) or "none") + (", …" if len(known) > len(near) else "")
             return f"template id {value} is of no message that is read; these have {which}"
         if code == block_walk.SHORT_BLOCK:
             return f"{name}: a block of {value} bytes is shorter than its fields"
@@ -298,7 +299,7 @@ class SbeDecoder:
 
 def _chosen(schema: Schema, name: str | None) -> tuple[Message, ...]:
     found = tuple(one for one in schema.messages if name in (None, one.name))
-    if not found:
+    if not found and name is not None:
         known = ", ".join(one.name for one in schema.messages)
         raise ConfigurationError(f"schema {schema.path}: has no message {name!r}; it has {known}")
     if name is not None and not _names(found[0].block):
@@ -310,8 +311,12 @@ def _names(block: Block) -> list[str]:
     return [one.name for one in (*block.fields, *block.groups, *block.data)]
 
 
-def _place(number: Number) -> tuple[int, int]:
-    return number.offset, SIZES[number.primitive]
+def _place(number: Number) -> tuple[int, int, bool]:
+    return number.offset, SIZES[number.primitive], number.primitive.startswith("int")
+
+
+def _encoding(member: Text | Data) -> int:
+    return _ENCODINGS.get(member.encoding or "", block_walk.BYTES)
 
 
 def _buffer(arrow: Any, bits: bytes | None) -> pa.Buffer | None:

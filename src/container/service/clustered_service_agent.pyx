@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
-from container.common import aeron_defaults, error_texts, forks, loggers
+from container.common import aeron_defaults, error_texts, forks, interruptions, loggers
 from container.common.log_events import log_event
 from container.common.channel_uri import replace_alias
 from container.common.sealed cimport seal
@@ -146,7 +146,7 @@ cdef ClusteredServiceAgent new_agent(object context):
 cdef class ClusteredServiceAgent(EventHandler):
     """One service of one member. As services are given it, Python sees of it what a Cluster has and nothing else.
 
-    :class:`~container.service.agent_runner.AgentRunner` makes one and runs it.
+    :class:`~container.service.service_agent.ServiceAgent` makes one and runs it.
     """
 
     def __init__(self):
@@ -297,8 +297,8 @@ cdef class ClusteredServiceAgent(EventHandler):
                 self._on_error(error)
             else:
                 self._report_with(remark, error)
-        except BaseException:
-            pass
+        except BaseException as failure:
+            interruptions.keep(failure)
         return 0
 
     cdef int _call_on_terminate(self) except -1:

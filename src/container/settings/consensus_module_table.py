@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from container.common import aeron_defaults
 from container.common.channel_uri import ChannelUri
 from container.errors import ConfigurationError
-from container.settings.archive_table import INVOKER, SHARED
 from container.settings.setting import (
     INT32,
     INT32_MAX,
     MAX_SERVICE_COUNT,
     Setting,
     channel_field,
-    choice_field,
     duration_field,
     flag_field,
     is_ipc_channel,
@@ -368,12 +366,6 @@ class ConsensusModuleSettings:
     )
     snapshot_duration_threshold_ns: int = duration_field(
         "aeron.cluster.total.snapshot.threshold", "Snapshots that take longer are counted.", _S, least=0
-    )
-    threading_mode: str = choice_field(
-        "aeron.cluster.threading.mode",
-        "`SHARED`: the consensus module has a thread. `INVOKER`: the caller's thread drives it.",
-        SHARED,
-        (SHARED, INVOKER),
     )
     idle_strategy: str = text_field(
         "aeron.cluster.idle.strategy",

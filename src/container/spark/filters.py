@@ -54,14 +54,17 @@ def narrow(view: str, filters: Sequence[Filter]) -> Filters | None:
     """What of a view may pass all the filters; None when nothing can.
 
     Filters on other columns than ``log_position``, ``timestamp``, ``template_id`` and ``leadership_term_id``, and of
-    other kinds than comparisons with integers, do not narrow it: Spark evaluates all filters again.
+    other kinds than comparisons with integers, do not narrow it, nor do those on times of frames: Spark evaluates all
+    filters again.
     """
     if view not in LOG_VIEWS:
         return Filters()
-    ranges = {name: _Range() for name in ("log_position", "timestamp", "template_id", "leadership_term_id")}
+    names = ("log_position", "timestamp", "template_id", "leadership_term_id")
+    ranges = {name: _Range() for name in names}
+    known = ("log_position", "leadership_term_id") if view == "frames" else names
     for one in filters:
         name = _column(one)
-        if name in ranges:
+        if name in known:
             _apply(ranges[name], one)
     if any(column.is_empty for column in ranges.values()):
         return None

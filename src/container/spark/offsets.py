@@ -29,6 +29,8 @@ class MemberOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the column ``member_id`` says of it; None where it says from which member a row was read."""
     term: LogTerm | None = None
     """The leadership term of what was read last, by which another member's log is known for the same."""
+    starting_ns: int | None = None
+    """Nanoseconds since 1970, before which a message is left out: what the option said when the query began."""
 
     @property
     def identity(self) -> LogIdentity | None:

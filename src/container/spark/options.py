@@ -23,7 +23,11 @@ MAX_BATCH_ROWS = 1_048_576
 
 _SIZE = re.compile(r"([0-9]+)\s*([kmg]?)", re.IGNORECASE | re.ASCII)
 _MAX_SIZE = 2**63 - 1
-
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_NS_PER_MS = 1_000_000
+_MAX_MS = _MAX_SIZE // _NS_PER_MS
+_LEAST_MS = 365 * 24 * 3_600_000  # A smaller number is one of seconds, or a date: a time in 1970 is given as one.
+_BELOW_MICROS = re.compile(r"(?<=[.,][0-9]{6})[0-9]+", re.ASCII)
 
 EARLIEST, LATEST = "earliest", "latest"
 ANY, ALL = "any", "all"
@@ -40,15 +44,17 @@ class Bound(msgspec.Struct, frozen=True):
     """A log position of all members: messages that end at or before it lie before the place."""
     positions: dict[str, int] | None = None
     """The same by member: -2 for its beginning, -1 for its end."""
-    timestamp_ms: int | None = None
-    """Milliseconds since 1970: messages with an earlier timestamp lie before the place."""
+    timestamp_ns: int | None = None
+    """Nanoseconds since 1970: messages with an earlier timestamp lie before it, wherever they are in the log."""
 
     @property
     def text(self) -> str:
         """The option's value."""
         if self.positions is not None:
             return msgspec.json.encode(self.positions).decode()
-        return str(next(value for value in (self.word, self.position, self.timestamp_ms) if value is not None))
+        if self.timestamp_ns is not None:
+            return _time_text(self.timestamp_ns)
+        return str(self.position if self.word is None else self.word)
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
@@ -126,7 +132,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             raise ConfigurationError(
                 f"{bound.name}: the view {parsed.view!r} is not of the log; it can be used with {', '.join(LOG_VIEWS)}"
             )
-        if bound is not None and bound.timestamp_ms is not None and parsed.view == "frames":
+        if bound is not None and bound.timestamp_ns is not None and parsed.view == "frames":
             raise ConfigurationError(f"{bound.name}: frames are chosen by positions; messages have times")
     if parsed.committed_only and parsed.view not in LOG_VIEWS:
         raise ConfigurationError(
@@ -253,20 +259,48 @@ def _position(name: str, text: str) -> Bound:
 
 
 def _timestamp(name: str, text: str) -> Bound:
-    """Milliseconds since 1970, or a date or time in ISO 8601, which is in UTC unless it says otherwise."""
+    """Milliseconds since 1970, or a date or time in ISO 8601 to the nanosecond, in UTC unless it says otherwise."""
     number = whole_number(text.strip())
-    if number is None:
-        try:
-            time = datetime.datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise ConfigurationError(
-                f"{name}={shown(text)}: must be milliseconds since 1970, or a time such as 2026-11-28T10:00:00Z"
-            ) from None
-        time = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
-        number = (time - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(milliseconds=1)
-    if not 0 <= number <= _MAX_SIZE // 1_000_000:
+    if number is not None:
+        return Bound(name, timestamp_ns=_milliseconds(name, text, number) * _NS_PER_MS)
+    finer = _BELOW_MICROS.search(text)
+    try:
+        time = datetime.datetime.fromisoformat(text.strip())
+        if finer is not None and len(finer[0]) > len("789"):
+            raise ValueError("it is finer than nanoseconds")
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{name}={shown(text)}: must be milliseconds since 1970, or a time such as 2026-11-28T10:00:00Z, with up "
+            f"to nine digits behind the second: {error}"
+        ) from None
+    time = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
+    micros = (time - _EPOCH) // datetime.timedelta(microseconds=1)
+    if not 0 <= micros < _MAX_MS * 1_000:
         raise ConfigurationError(f"{name}={shown(text)}: must lie between 1970 and 2262")
-    return Bound(name, timestamp_ms=number)
+    # Python's times end with microseconds, and drop what is finer.
+    return Bound(name, timestamp_ns=micros * 1_000 + int(finer[0].ljust(3, "0") if finer is not None else 0))
+
+
+def _milliseconds(name: str, text: str, number: int) -> int:
+    """A number that is a time in milliseconds, and not one in another unit, or a date without its hyphens."""
+    if number == 0 or _LEAST_MS <= number <= _MAX_MS:
+        return number
+    units = {"seconds": number * 1_000, "microseconds": number // 1_000, "nanoseconds": number // 1_000_000}
+    meant = next((item for item in units.items() if _LEAST_MS <= item[1] <= _MAX_MS), None)
+    hint = "write a time such as 2026-11-28T10:00:00Z"
+    if meant is not None:
+        unit, value = meant
+        hint = f"in {unit} it would be {_time_text(value * _NS_PER_MS)}: write that, or {value}"
+    raise ConfigurationError(
+        f"{name}={shown(text)}: a number is milliseconds since 1970, and must lie between 1971 and 2262; {hint}"
+    )
+
+
+def _time_text(timestamp_ns: int) -> str:
+    """A time as the options take it."""
+    seconds, rest = divmod(timestamp_ns, 1_000_000_000)
+    fraction = f".{rest:09}".rstrip("0").rstrip(".")
+    return f"{_EPOCH + datetime.timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def _row_count(name: str, text: str) -> int:

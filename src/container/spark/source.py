@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from msgspec import structs
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -252,7 +253,7 @@ class Place(NamedTuple):
     """Where to begin or to end in the log of one member; no field is set where that is its own begin or end."""
 
     position: int | None = None
-    timestamp_ms: int | None = None
+    timestamp_ns: int | None = None
     is_end: bool = False
     """Whether it is the commit position of now."""
 
@@ -266,7 +267,7 @@ def _places(bound: Bound | None, keys: Sequence[str], *, is_one_log: bool) -> di
     if bound is None:
         return {}
     if bound.positions is None:
-        place = Place(bound.position, bound.timestamp_ms, bound.word == LATEST)
+        place = Place(bound.position, bound.timestamp_ns, bound.word == LATEST)
         return dict.fromkeys(keys, place)
     if is_one_log:
         raise ConfigurationError(
@@ -289,10 +290,10 @@ def bounded(filters: Filters, member: Member, start: Place, end: Place) -> Filte
     begins = [value for value in (filters.begin_position, start.position) if value is not None]
     ends = [value for value in (filters.end_position, end.position) if value is not None]
     first, last = filters.begin_timestamp, filters.end_timestamp
-    if start.timestamp_ms is not None:
-        first = max(ticks_of(member, start.timestamp_ms), -(2**63) if first is None else first)
-    if end.timestamp_ms is not None:
-        last = min(ticks_of(member, end.timestamp_ms), 2**63 - 1 if last is None else last)
+    if start.timestamp_ns is not None:
+        first = max(ticks_from(member, start.timestamp_ns), -(2**63) if first is None else first)
+    if end.timestamp_ns is not None:
+        last = min(ticks_from(member, end.timestamp_ns), 2**63 - 1 if last is None else last)
     return replace(
         filters,
         begin_position=max(begins, default=None),
@@ -302,9 +303,9 @@ def bounded(filters: Filters, member: Member, start: Place, end: Place) -> Filte
     )
 
 
-def ticks_of(member: Member, timestamp_ms: int) -> int:
-    """A time as a timestamp of the cluster, in its unit."""
-    return timestamp_ms * TICKS_PER_SECOND[time_unit(member)] // 1_000
+def ticks_from(member: Member, timestamp_ns: int) -> int:
+    """The first timestamp of the cluster, in its unit, that is not before a time."""
+    return -(-timestamp_ns * TICKS_PER_SECOND[time_unit(member)] // 1_000_000_000)
 
 
 class _Rows:
@@ -515,6 +516,7 @@ class _StreamedLog:
             known.first_term if log.identity.first_term is None else log.identity.first_term,
             None if self.key == ANY else log.member.member_id,
             log.term_before(position),
+            known.starting_ns,
         )
 
     def steps(self) -> Iterator[_StreamedLog]:
@@ -543,12 +545,18 @@ class _StreamedLog:
         return f"no member has the log that was read up to {self.begun.position} ({ends})"
 
 
+def _following(member: Member, log: _StreamedLog, begin: int, end: int) -> Filters:
+    """What a stream reads between two positions of a log: from the time on with which it began."""
+    return bounded(Filters(begin, end, is_border=True), member, Place(timestamp_ns=log.begun.starting_ns), Place())
+
+
 class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a view of the log as it grows, up to the commit position.
 
     An offset (:mod:`container.spark.offsets`) is a log position for each member, by its id: all messages that end at or
-    before it have been read. It says which log that was as well, and another one under the same path is refused. A log
-    never changes up to its commit position, so a batch that is read again has the same rows.
+    before it have been read. It says which log that was as well, and another one under the same path is refused; and
+    the time with which the query began, as each message is left out that has an earlier one. A log never changes up to
+    its commit position, so a batch that is read again has the same rows.
     """
 
     def __init__(self, options: SourceOptions, columns: StructType) -> None:
@@ -593,11 +601,13 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return log.at(log.begun.position)
         for step in log.steps():
             log, committed = step, step.first.committed_position
-            if place.timestamp_ms is not None:
-                found = self._first_at(log, committed, place.timestamp_ms)
+            if place.timestamp_ns is not None:
+                found = self._first_part(log, committed, place)
                 if found is not None:
-                    return log.at(found)
-            elif place.position is not None and place.position <= committed:
+                    return structs.replace(log.at(found), starting_ns=place.timestamp_ns)
+            elif place.position == committed:
+                return log.at(committed)
+            elif place.position is not None and place.position < committed:
                 # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
                 return log.at(place.position + (place.position % _FRAME_ALIGNMENT == 0))
         if place.position is not None:
@@ -606,20 +616,16 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{self._options.starting.name}: position {place.position} is behind the end of the log of member "
                 f"{log.key}, which is committed to {log.begun.position}"
             )
-        return log.at(log.begun.position)
+        return structs.replace(log.at(log.begun.position), starting_ns=place.timestamp_ns)
 
-    def _first_at(self, log: _StreamedLog, committed: int, timestamp_ms: int) -> int | None:
-        """Where the first message begins that is not earlier than a time."""
+    def _first_part(self, log: _StreamedLog, committed: int, start: Place) -> int | None:
+        """Where the first part of the log begins that may have a message of a time or of a later one."""
+        begin = log.begun.position
 
         def find(member: Member, mode: str) -> int | None:
-            wanted = Filters(end_position=committed, begin_timestamp=ticks_of(member, timestamp_ms))
-            for partition in plan([member], "messages", filters=wanted, mode=mode):
-                rows = read_partition(partition, filters=wanted, batch_rows=1, columns=["begin_position", "timestamp"])
-                for batch in rows:
-                    for row in batch.to_pylist():
-                        if row["timestamp"] is not None:
-                            return int(row["begin_position"])
-            return None
+            wanted = bounded(Filters(begin, committed, is_border=True), member, start, Place())
+            parts = plan([member], self._options.view, filters=wanted, mode=mode)
+            return next((max(begin, part.begin_position) for part in parts if part.source == "log"), None)
 
         return self._by_any(log, committed, find)
 
@@ -682,10 +688,9 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited_rows(self, log: _StreamedLog, start: int, latest: int, share: int) -> int:
         """Where the message ends that is the last one of ``share`` rows."""
-        filters = Filters(begin_position=start, end_position=latest, is_border=True)
 
         def find(member: Member, mode: str) -> int:
-            left = share
+            filters, left = _following(member, log, start, latest), share
             for partition in plan([member], self._options.view, filters=filters, mode=mode):
                 rows = min(left, self._options.batch_rows)
                 for batch in read_partition(partition, filters=filters, batch_rows=rows, columns=["log_position"]):
@@ -872,8 +877,8 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
             for limit, having in parts:
                 to = end_position if limit is None else min(limit, end_position)
-                filters = Filters(begin_position=first, end_position=to, is_border=True)
                 member, mode = having[0].member, self._options.mode
+                filters = _following(member, last, first, to)
                 if limit is None or limit > first:
                     found += plan_partitions(member, self._options.view, filters, mode, having, last.absent, say)
         return found

@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from container.api import BACK_PRESSURED, NOT_CONNECTED
 from container.common.differences import shown_apart
 from container.common.error_texts import message_of
 from container.common.values import shown
@@ -199,10 +200,12 @@ def check_payloads(
     """Send ``count`` hostile messages, and take a snapshot and restart from it after each ``every``; return ``count``.
 
     Messages are random bytes, and those of ``payloads`` (valid ones of your clients) with bytes changed, cut off,
-    repeated or replaced by extreme numbers. Whatever a client sends, no callback may raise, and snapshots must work.
+    repeated or replaced by extreme numbers. Some come from clients that take no answers any more. Whatever a client
+    does, no callback may raise or offer without an end, and snapshots must work.
 
     Raises:
-        HostilePayloadError: a callback raised; the text has the payload, and the cause is what it raised.
+        HostilePayloadError: a callback raised, or made 9,000 offers to a client that takes none; the text has the
+            payload, and the cause is what was raised.
         ConfigurationError: ``count`` or ``every`` is not positive.
     """
     check_positive(every=every, count=count)
@@ -215,12 +218,18 @@ def check_payloads(
                 what = f"message {number} of seed {seed}"
                 while len(member.sessions) < 2:  # the service may close those that send nonsense
                     member.open_session(b"ada")
+                if number % _DEAF_EVERY == 0:
+                    result = BACK_PRESSURED if number % (2 * _DEAF_EVERY) == 0 else NOT_CONNECTED
+                    member._script_offers([*[result] * _MOST_OFFERS, ContainerError(_ENDLESS_OFFERS)])
                 draws.choice(member.sessions).send(payload)
+                member._script_offers(())
                 member.advance(draws.choice((0, 0, 1, 1_000)))
                 if number % every == 0:
                     what = f"the snapshot after message {number} of seed {seed}, which"
                     member.restart(member.take_snapshot())
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a payload that ends the process is as bad
             raise HostilePayloadError(
                 f"{what} is {shown(payload)}: {type(error).__name__}: {message_of(error)}", payload
             ) from error
@@ -257,6 +266,13 @@ _EXTREME_NUMBERS = tuple(
 _BAD_TEXTS = ("\u00b2".encode(), b"\\ud800", b"NaN", b"1e999", b"9" * 30, b"\xed\xa0\x80", b"[" * 2_000, b"\0")
 # Less than the log takes: 128 KiB with the header of a session message.
 _LONGEST_PAYLOAD = 100_000
+# How often a message comes from a client that takes no answers, and how many offers are no end.
+_DEAF_EVERY = 25
+_MOST_OFFERS = 9_000
+_ENDLESS_OFFERS = (
+    f"a callback made {_MOST_OFFERS:,} offers to a client that takes none: session.send() repeats for as long as is "
+    "good"
+)
 
 
 def check_memory(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import datetime
 import hashlib
+import os
 import pickle
+import socket
 import sys
 import threading
 import time
@@ -29,11 +32,13 @@ class Surroundings(msgspec.Struct, frozen=True):
     seconds_per_event: float = 0.0
     switch_interval: float | None = None
     busy_threads: int = 0
+    member: str | None = None
 
 
 def main() -> None:
     """Run the life of standard input, a pickled service and life, in the surroundings of the argument."""
     given = msgspec.json.decode(sys.argv[1], type=Surroundings)
+    _play(given.member)
     with _wall_clock(given) as pass_time, _threads(given):
         service, life = (
             load_object(given, name) if isinstance(given, str) else given
@@ -47,6 +52,17 @@ def main() -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(RESULT + msgspec.json.encode(digests))
     sys.stdout.flush()
+
+
+def _play(member: str | None) -> None:
+    """Have what this process knows of itself be of another member's: its arguments, and its host's name."""
+    sys.argv[1:] = sys.orig_argv[1:] = []
+    if member is None:
+        return
+    sys.argv[:] = sys.orig_argv[:] = [f"/opt/{member}/run", "--member", member]
+    system = os.uname()
+    vars(os)["uname"] = lambda: os.uname_result((system[0], member, *system[2:]))
+    vars(socket)["gethostname"] = vars(_socket)["gethostname"] = lambda: member
 
 
 class _Ahead:

@@ -1,4 +1,4 @@
-"""A service and its life in several processes: hash seed, time zone, language, wall clock, threads, Python version."""
+"""A service and its life in several processes: hash seed, time zone, language, member, clock, threads, Python."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ class Environment(msgspec.Struct, frozen=True):
     """For ``sys.setswitchinterval``, in seconds."""
     busy_threads: int = 0
     """How many threads compute beside the life."""
+    member: str | None = None
+    """The process's arguments, its host and its user have this name; without it there are no arguments."""
     python: str | None = None
     """The interpreter's path or command. It needs this package."""
 
@@ -54,6 +56,8 @@ class Environment(msgspec.Struct, frozen=True):
             found["wall clock"] = f"{self.wall_clock} + {self.seconds_per_event:g} s per event"
         if self.switch_interval is not None or self.busy_threads:
             found["threads"] = f"{self.busy_threads} busy, switch interval {self.switch_interval} s"
+        if self.member is not None:
+            found["member"] = self.member
         if self.python is not None:
             found["Python"] = self.python
         return found
@@ -71,6 +75,7 @@ class Environment(msgspec.Struct, frozen=True):
 _FIELDS = {
     "wall clock": ("wall_clock", "seconds_per_event"),
     "threads": ("switch_interval", "busy_threads"),
+    "member": ("member",),
     "Python": ("python",),
 }
 _HINTS = {
@@ -79,14 +84,15 @@ _HINTS = {
     "LC_ALL": "look for sorting or formatting by language",
     "wall clock": "look for the clock: use the timestamp of the event",
     "threads": "look for threads: their work must not come back to the service",
+    "member": "look for arguments, and for the names of host and user",
     "Python": "look for what changed between the versions: texts of errors, repr(), methods of random.Random",
 }
 _PLAIN = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C"}
 # At every time one of the two other zones has another date than UTC: so the local date of the clock is found.
 ENVIRONMENTS: tuple[Environment, ...] = (
     Environment(_PLAIN),
-    Environment({"PYTHONHASHSEED": "1", "TZ": "Pacific/Chatham", "LC_ALL": "C.UTF-8"}),
-    Environment({"PYTHONHASHSEED": "4294967295", "TZ": "Etc/GMT+12", "LC_ALL": "C"}),
+    Environment({"PYTHONHASHSEED": "1", "TZ": "Pacific/Chatham", "LC_ALL": "C.UTF-8"}, member="ada"),
+    Environment({"PYTHONHASHSEED": "4294967295", "TZ": "Etc/GMT+12", "LC_ALL": "C"}, member="grace"),
     Environment(_PLAIN, wall_clock="2041-07-09T03:30:00+00:00", seconds_per_event=2_000.0),
     Environment(_PLAIN, switch_interval=1e-6, busy_threads=2),
 )
@@ -109,8 +115,9 @@ def check_environments(
 
     ``service`` and ``life`` are ``package.module:name``, found from the current directory, or what a module has, which
     the processes import again. By default the environments differ in the order of sets and hashes (``PYTHONHASHSEED``),
-    the time zone, the language, the wall clock and the timing of threads. A mapping is an environment with these
-    variables. Each of ``pythons`` is an interpreter that runs the life as well, as the first environment has it.
+    the time zone, the language, the arguments and the names of host and user, the wall clock and the timing of threads.
+    A mapping is an environment with these variables. Each of ``pythons`` is an interpreter that runs the life as well,
+    as the first environment has it.
 
     Raises:
         DivergenceError: two processes came to other states; the text has the position and both environments.
@@ -243,7 +250,11 @@ _DIFFERS_ANYWAY = "it differs in the same environment too; look for clocks, rand
 
 def _outcome(task: bytes, environment: Environment) -> dict[int, str]:
     surroundings = Surroundings(
-        environment.wall_clock, environment.seconds_per_event, environment.switch_interval, environment.busy_threads
+        environment.wall_clock,
+        environment.seconds_per_event,
+        environment.switch_interval,
+        environment.busy_threads,
+        environment.member,
     )
     try:
         ended = subprocess.run(
@@ -269,7 +280,8 @@ def _outcome(task: bytes, environment: Environment) -> dict[int, str]:
 
 def _variables(environment: Environment) -> dict[str, str]:
     path = [directory for directory in sys.path if directory and (environment.python is None or not _is_own(directory))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment.variables}
+    names = {} if environment.member is None else dict.fromkeys(("HOSTNAME", "LOGNAME", "USER"), environment.member)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **names, **environment.variables}
 
 
 def _is_own(directory: str) -> bool:

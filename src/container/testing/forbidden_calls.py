@@ -6,15 +6,17 @@ import _socket
 import _thread
 import builtins
 import datetime
+import functools
 import importlib
 import io
 import os
 import random
+import signal
 import sys
-import time
+import threading
 import uuid
 from collections.abc import Callable
-from types import FrameType, ModuleType
+from types import BuiltinFunctionType, FrameType, ModuleType
 from typing import Any
 
 from container.testing.findings import ForbiddenCallError, Life
@@ -33,22 +35,35 @@ def check_calls(service: ServiceFactory, life: Life) -> None:
     makes sets of sets.
 
     Raises:
-        ForbiddenCallError: a callback called a clock, ``sleep``, random numbers without a seed of their own, files,
-            the network, processes or threads, or used the order of a set. The text names each function with the file
-            and line that called it.
+        ForbiddenCallError: a callback called a clock, ``sleep``, random numbers without a seed of their own, the
+            environment, the language or other facts of the machine, files, the network, processes or threads, or used
+            the order of a set. The text names each function with the file and line that called it.
     """
     found: dict[str, None] = {}
+    lines: set[str] = set()
+
+    def add(name: str, line: str) -> None:
+        found[f"{name} in {line}"] = None
+        lines.add(line)
 
     def look(frame: FrameType, event: str, function: Any) -> None:
-        name = _forbidden(frame, function) if event == "c_call" else None
-        if name is not None and (line := _line_of(frame)):
-            found[f"{name} in {line}"] = None
+        if event == "c_call":
+            name = _forbidden(frame, function)
+        else:
+            name = _forbidden_in_python(frame) if event == "call" else None
+        # A function in Python calls others, which say no more.
+        if name is not None and (line := _line_of(frame)) and (event == "c_call" or line not in lines):
+            add(name, line)
+
+    def hear(frame: FrameType, event: str) -> None:
+        if (line := _line_of(frame)) and line not in lines:
+            add(event, line)
 
     def use(frame: FrameType, kind: type) -> None:
         if line := _line_of(frame):
             found[f"order of a {kind.__name__} in {line}"] = None
 
-    with SetWatch(use) as watch, _WatchedMember(service, look, watch) as member:
+    with SetWatch(use) as watch, _WatchedMember(service, look, hear, watch) as member:
         life(member)
     if found:
         raise ForbiddenCallError(
@@ -57,17 +72,24 @@ def check_calls(service: ServiceFactory, life: Life) -> None:
 
 
 class _WatchedMember(MemoryMember):
-    """Has a profile function called in callbacks."""
+    """Has a profile function called in callbacks, and hears the audit events that Python raises there."""
 
     def __init__(
-        self, service: Service | ServiceFactory, look: Callable[[FrameType, str, Any], None], watch: SetWatch
+        self,
+        service: Service | ServiceFactory,
+        look: Callable[[FrameType, str, Any], None],
+        hear: Callable[[FrameType, str], None],
+        watch: SetWatch,
     ) -> None:
         self._look = look
+        self._hear = hear
         self._watch = watch
         super().__init__(service)
 
     def _run(self, action: Callable[[], Any]) -> Any:
-        before = sys.getprofile()
+        before, heard_before = sys.getprofile(), getattr(_AUDIT, "hear", None)
+        _hook()
+        _AUDIT.hear = self._hear
         sys.setprofile(self._look)
         self._watch.is_on = True
         try:
@@ -75,11 +97,45 @@ class _WatchedMember(MemoryMember):
         finally:
             self._watch.is_on = False
             sys.setprofile(before)
+            _AUDIT.hear = heard_before
 
 
-# Modules that may do what they like: it does not come back to the service.
+_AUDIT = threading.local()
+"""``hear`` is called with what this thread does, while a check watches it."""
+
+
+@functools.cache
+def _hook() -> None:
+    """Add the audit hook, which cannot be removed: once, and only in a process that has a check."""
+    sys.addaudithook(_on_audit)
+
+
+def _on_audit(event: str, _arguments: object) -> None:
+    if event in _AUDITED or event.partition(".")[0] in _AUDITED_MODULES:
+        hear = getattr(_AUDIT, "hear", None)
+        if hear is not None:
+            hear(sys._getframe(1), event)
+
+
+# Modules that may do what they like: it does not come back to the service. Dates are parsed by the language of the
+# process, which check_environments changes.
 _PARDONED = frozenset(
-    {"container.common.log_events", "importlib", "linecache", "logging", "tokenize", "traceback", "warnings"}
+    {
+        "_strptime",
+        "container.common.log_events",
+        "importlib",
+        "importlib._bootstrap",
+        "importlib._bootstrap_external",
+        "importlib.util",
+        "linecache",
+        "logging",
+        "logging.config",
+        "logging.handlers",
+        "tokenize",
+        "traceback",
+        "warnings",
+        "zipimport",
+    }
 )
 
 
@@ -91,31 +147,84 @@ def _module(name: str) -> ModuleType | None:
         return None
 
 
-_CLOCKS = (
-    "asctime clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter perf_counter_ns "
-    "process_time process_time_ns sleep strftime thread_time thread_time_ns time time_ns"
-)
-_OF_THE_SYSTEM = (
-    "access chmod cpu_count fork getcwd getloadavg getpid getppid getrandom link listdir lstat mkdir open posix_spawn "
-    "posix_spawnp readlink remove rename replace rmdir scandir stat statvfs symlink system times truncate unlink "
-    "urandom utime"
-)
+# Of these modules every function of C may answer differently, but for those whose answer follows from the arguments.
+_HARMLESS = {
+    os.name: (
+        "WCOREDUMP WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WSTOPSIG WTERMSIG _exit "
+        "_inputhook _is_inputhook_installed _path_normpath _path_splitroot _path_splitroot_ex abort close closerange "
+        "fspath major makedev minor register_at_fork strerror waitstatus_to_exitcode"
+    ),
+    "_locale": "",
+    "_posixshmem": "",
+    "_socket": (
+        "CMSG_LEN CMSG_SPACE close getdefaulttimeout htonl htons inet_aton inet_ntoa inet_ntop inet_pton ntohl ntohs "
+        "setdefaulttimeout"
+    ),
+    "fcntl": "",
+    "grp": "",
+    "pwd": "",
+    "resource": "",
+    "select": "",
+    "time": "strptime",
+}
+_NOTHING = ModuleType("nothing")
 _FUNCTIONS: dict[Any, str] = {
+    function: f"{'os' if name == os.name else name}.{function.__name__}"
+    for name, harmless in _HARMLESS.items()
+    for function in vars(_module(name) or _NOTHING).values()
+    if isinstance(function, BuiltinFunctionType) and function.__name__ not in harmless.split()
+} | {
     getattr(module, name): f"{module.__name__}.{name}"
     for module, names in (
-        (time, _CLOCKS),
-        (os, _OF_THE_SYSTEM),
         (uuid, "_generate_time_safe"),
-        (_socket, "getaddrinfo gethostname gethostbyname"),
-        (_thread, "start_new_thread start_joinable_thread"),
+        (_thread, "get_native_id start_new_thread start_joinable_thread"),
         (builtins, "input"),
-        (io, "open"),
+        (io, "open open_code"),
+        (signal, "alarm getitimer pause setitimer sigtimedwait sigwait sigwaitinfo"),
         (_module("_posixsubprocess"), "fork_exec"),
         (_module("_sqlite3"), "connect"),
+        (_module("_ssl"), "RAND_bytes"),
     )
     for name in names.split()
     if module is not None and hasattr(module, name)
 }
+# Functions in Python that remember an answer, or find it without a call: all of a module, or those whose names begin
+# so.
+_FUNCTIONS_OF_PYTHON = {
+    "getpass": ("getuser",),
+    "os": ("_Environ.", "getenv"),
+    "platform": ("",),
+    "posixpath": ("expanduser", "expandvars"),
+    "sysconfig": ("",),
+    "tempfile": ("",),
+    "threading": ("active_count", "enumerate"),
+    "uuid": ("getnode",),
+}
+# Audit events: Python raises them also for C code that opens a file, say.
+_AUDITED = frozenset(
+    {"_thread.start_joinable_thread", "_thread.start_new_thread", "mmap.__new__", "open", "time.sleep"}
+)
+_AUDITED_MODULES = frozenset(
+    (
+        "fcntl",
+        "ftplib",
+        "glob",
+        "http",
+        "imaplib",
+        "os",
+        "poplib",
+        "pty",
+        "resource",
+        "shutil",
+        "smtplib",
+        "socket",
+        "sqlite3",
+        "subprocess",
+        "tempfile",
+        "urllib",
+        "webbrowser",
+    )
+)
 _SHARED_RANDOM = getattr(random.random, "__self__", None)
 
 
@@ -139,13 +248,21 @@ def _forbidden(frame: FrameType, function: Any) -> str | None:
     return None
 
 
+def _forbidden_in_python(frame: FrameType) -> str | None:
+    """The name of a function in Python that callbacks must not call; None for others."""
+    module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
+    if module in _FUNCTIONS_OF_PYTHON and name.startswith(_FUNCTIONS_OF_PYTHON[module]):
+        return "os.environ" if name.startswith("_Environ.") else f"{module}.{name}".replace("posixpath", "os.path")
+    return None
+
+
 def _line_of(frame: FrameType | None) -> str | None:
     """The user's line that led to a call; None for what a pardoned module does."""
     line = None
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         room = module.partition(".")[0]
-        if room in _PARDONED or module in _PARDONED:
+        if module in _PARDONED:
             return None
         if line is None and room not in sys.stdlib_module_names:
             line = f"{frame.f_code.co_filename}:{frame.f_lineno}"

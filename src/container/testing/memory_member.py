@@ -16,20 +16,21 @@ the clients::
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from container.api import CloseReason, ClusteredService, Role, TimeUnit
-from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, EGRESS_STREAM_ID
-from container.common.error_texts import remark_on
+from container.common.error_texts import headline, message_of, remark_on
 from container.common.values import shown
 from container.errors import AgentTermination, ConfigurationError, SnapshotError
 from container.service.service_handler import ServiceHandler
 from container.settings.callback_errors import HALT, SKIP
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.member_context import MemberContext, boot_time_ns, place
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import (
     CancelTimer,
@@ -41,6 +42,7 @@ from container.testing.scripted_consensus_module import (
     SessionMessage,
 )
 from container.testing.scripted_member import TICK_NS, ScriptedMember
+from container.testing.scripted_messages import decode
 
 type Service = ClusteredService | ServiceHandler
 type ServiceFactory = Callable[[], Service]
@@ -53,6 +55,9 @@ _EGRESS_CHANNEL = "aeron:udp?endpoint=localhost:20000"
 _NULL_VALUE = -1
 _TIME_MAX = 2**63 - 1
 _SNAPSHOT_END = 2
+_NS_PER_UNIT = {TimeUnit.MILLIS: 1_000_000, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1}
+# How far the host's own clock goes at once with cluster time, which has room for more.
+_LONGEST_PAUSE_NS = 3_600_000_000_000
 
 
 class LogEntry(NamedTuple):
@@ -65,7 +70,7 @@ class LogEntry(NamedTuple):
 
     def decode(self) -> tuple[str, dict[str, Any]]:
         """Return the message's name in the schema, and its fields; a payload is the field ``payload``."""
-        return codecs.decode("cluster", self.message)
+        return decode(self.message)
 
 
 class MemorySnapshot(msgspec.Struct, frozen=True):
@@ -99,7 +104,7 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
 def state_in(messages: Sequence[bytes]) -> tuple[bytes, ...]:
     """The service's own messages among those of a snapshot: what stands behind the end marker."""
     for index, message in enumerate(messages):
-        name, fields = codecs.decode("cluster", message)
+        name, fields = decode(message)
         if name == "SnapshotMarker" and fields["mark"] == _SNAPSHOT_END:
             return tuple(messages[index + 1 :])
     raise SnapshotError(f"none of the {len(messages)} messages is the marker before the service's own")
@@ -197,6 +202,7 @@ class MemoryMember:
         self._base = snapshot
         self._end: BaseException | None = None
         self._is_closed = False
+        self._lives = 0
         self.errors: list[BaseException] = []
         """What callbacks raised and what the container recorded, oldest first, over all restarts."""
         self.service: Any = None
@@ -287,7 +293,7 @@ class MemoryMember:
             due = [(deadline, name) for name, deadline in self._timers.items() if deadline <= end]
             if not due:
                 break
-            deadline, correlation_id = min(due, key=lambda timer: timer[0])  # of equal ones the first scheduled
+            deadline, correlation_id = min(due, key=itemgetter(0))
             self._set_time(deadline)
             self.fire_timer(correlation_id)
             if self._end is not None:
@@ -329,11 +335,13 @@ class MemoryMember:
 
         Raises what ``on_take_snapshot`` raised; SnapshotError when the service gave the snapshot up without that.
         """
+        self._check_running()
+        self._module.take_last_ack()
         self._log(lambda module: module.snapshot())
-        ack = self._module.last_ack
-        assert ack is not None
-        if ack.relevant_id == _NULL_VALUE:
-            raise SnapshotError(f"the service took no snapshot at log position {self.log_position}: {self.errors[-1:]}")
+        ack = self._module.take_last_ack()
+        if ack is None or ack.relevant_id == _NULL_VALUE:
+            reason = f": {headline(self.errors[-1])}" if self.errors else ""
+            raise SnapshotError(f"the service took no snapshot at log position {self.log_position}{reason}")
         return MemorySnapshot(
             log_position=ack.log_position,
             leadership_term_id=self._module.leadership_term_id,
@@ -382,6 +390,10 @@ class MemoryMember:
         module = self._module
         module.driver.publication_results(CONTROL_CHANNEL, CONSENSUS_MODULE_STREAM_ID, list(results))
 
+    def _script_offers(self, results: Sequence[int | BaseException]) -> None:
+        """What the next offers to clients return or raise, in place of what was said before."""
+        self._module.driver.publication_results(_EGRESS_CHANNEL, EGRESS_STREAM_ID, results, replace=True)
+
     def close(self) -> None:
         """End the member. Nothing happens the second time; no callback is called."""
         if not self._is_closed:
@@ -391,12 +403,15 @@ class MemoryMember:
     # How it works
 
     def _set_time(self, time: int) -> None:
+        passed_ns = (time - self.cluster_time) * _NS_PER_UNIT[self._time_unit]
+        self._scripted.clock.advance(min(passed_ns, _LONGEST_PAUSE_NS))
         self.cluster_time = self._module.timestamp = time
 
     def _start(self, given: Service | ServiceFactory, snapshot: MemorySnapshot | None) -> None:
         self.service = self._made(given)
         begin = 0 if snapshot is None else snapshot.log_position
-        driver = MemoryDriver(ManualClock(), term_length=_TERM_LENGTH)
+        # Each life is as if on another host: nothing of the state may depend on that.
+        driver = MemoryDriver(ManualClock(boot_time_ns(self._lives)), term_length=_TERM_LENGTH)
         self._module = module = _Module(driver, begin, self._member_id, self._entries)
         self._scripted = ScriptedMember(
             self.service,
@@ -406,6 +421,9 @@ class MemoryMember:
             on_error=self.errors.append,
             callback_error_policy=self._policy,
         )
+        agent_context = self._scripted.context
+        agent_context.service_context = MemberContext(self.service, agent_context, place(self._lives))
+        self._lives += 1
         self._end = None
         self._timers = {} if snapshot is None else dict(snapshot.timers)
         self._sent_to_cluster = 0 if snapshot is None else snapshot.service_message_count
@@ -422,6 +440,8 @@ class MemoryMember:
             )
         self._run(self._scripted.agent.on_start)
         self._replay([entry for entry in self._entries if entry.position > begin])
+        if self.has_ended:
+            return
         module.timestamp = self.cluster_time
         for session in self.sessions:
             module.connect_egress(session.id, _EGRESS_CHANNEL)
@@ -451,7 +471,8 @@ class MemoryMember:
         else:
             self._module.join_as_follower()
         self._settle()
-        self.new_term()
+        if self._end is None:
+            self.new_term()
 
     def _log(self, log: Callable[[_Module], object]) -> None:
         self._check_running()
@@ -462,7 +483,7 @@ class MemoryMember:
         """Let agent and consensus module go on until neither has anything to do."""
         for _ in range(_ROUND_LIMIT):
             self._module.commit()
-            if not self._turn() and not self._fire_due():
+            if self._end is not None or (not self._turn() and not self._fire_due()):
                 return
         raise ScriptError(
             f"the member did not come to rest in {_ROUND_LIMIT} rounds: each callback leads to another, last "
@@ -487,8 +508,11 @@ class MemoryMember:
         session.egress.append(payload)
 
     def _fire_due(self) -> bool:
-        due = [correlation_id for correlation_id, deadline in self._timers.items() if deadline <= self.cluster_time]
-        for correlation_id in due[:1]:
+        if self._end is not None:
+            return False
+        due = [(deadline, name) for name, deadline in self._timers.items() if deadline <= self.cluster_time]
+        if due:
+            _, correlation_id = min(due, key=itemgetter(0))  # of equal ones the first scheduled
             del self._timers[correlation_id]
             self._module.timer_event(correlation_id)
         return bool(due)
@@ -520,7 +544,7 @@ class MemoryMember:
 
     def _replay(self, entries: list[LogEntry]) -> None:
         """Let the service have the log behind its snapshot, message by message."""
-        if not entries:
+        if not entries or self.has_ended:
             return
         module = self._module
         module.begin_replay()
@@ -531,6 +555,8 @@ class MemoryMember:
         self._is_replaying = True
         try:
             for entry in entries:
+                if self._end is not None:
+                    break
                 name, fields = entry.decode()
                 if name == "TimerEvent":
                     self._timers.pop(fields["correlation_id"], None)
@@ -554,9 +580,16 @@ class MemoryMember:
             result = action()
         except AgentTermination as end:
             self._end = end
+            if isinstance(end.__cause__, KeyboardInterrupt):  # of the user, and no fault of the service
+                raise end.__cause__ from None
             if not self._raises:
                 self.errors.append(end.__cause__ or end)
         except Exception as error:
+            self.errors.append(error)
+        except BaseException as error:  # SystemExit of background work, say, which ends the agent
+            self._end = error
+            if isinstance(error, KeyboardInterrupt):
+                raise
             self.errors.append(error)
         if self._raises and len(self.errors) > before:
             first = self.errors[before]
@@ -565,11 +598,9 @@ class MemoryMember:
             raise first
         if self._raises and self._end is not None:
             cause = self._end.__cause__
-            if isinstance(cause, KeyboardInterrupt):  # of the user, and no fault of the service
-                raise cause
-            if not isinstance(cause, Exception):
+            if cause is None:
                 raise self._end
-            cause.add_note(str(self._end))
+            cause.add_note(message_of(self._end))
             raise cause
         return result
 
@@ -577,7 +608,8 @@ class MemoryMember:
         if self._is_closed:
             raise ScriptError("the member is closed")
         if self._end is not None:
-            raise ScriptError(f"the member has ended: {self._end}; restart() starts it again")
+            why = message_of(self._end) if isinstance(self._end, AgentTermination) else headline(self._end)
+            raise ScriptError(f"the member has ended: {why}; restart() starts it again")
 
 
 class _Module(ScriptedConsensusModule):
@@ -592,6 +624,11 @@ class _Module(ScriptedConsensusModule):
         position = super().log_message(message)
         self._entries.append(LogEntry(position, message))
         return position
+
+    def take_last_ack(self) -> ServiceAck | None:
+        """The ack that came last, if one did since the last look."""
+        ack, self.last_ack = self.last_ack, None
+        return ack
 
     def append_replayed(self, entry: LogEntry) -> None:
         """Append a message that was logged before."""

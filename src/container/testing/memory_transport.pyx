@@ -747,18 +747,22 @@ cdef class MemoryDriver:
             if not (at_next_invoke and client._is_invoker):
                 client._terminate()
 
-    def publication_results(self, str channel not None, int32_t stream_id, results):
+    def publication_results(self, str channel not None, int32_t stream_id, results, *, bint replace=False):
         """Script the next offers and claims of all publications, also later ones, on that channel and stream.
 
         Each of ``results`` is a negative result of an offer that is no error (-1 to -5), an exception to be
-        raised, or None for an offer that is carried out.
+        raised, or None for an offer that is carried out. With ``replace`` what is left of earlier ones is forgotten.
         """
+        cdef list script
         results = list(results)
         for result in results:
             if not (result is None or isinstance(result, BaseException) or result in _OFFER_RESULTS):
                 raise ConfigurationError(
                     f"a scripted result is one of {_OFFER_RESULTS}, an exception or None, not {result!r}")
-        self._script(MemoryChannel.parse(channel), stream_id).extend(results)
+        script = self._script(MemoryChannel.parse(channel), stream_id)
+        if replace:
+            script.clear()
+        script.extend(results)
 
     def fail_next_add(
             self, str kind not None, int code=_GENERIC_ERROR, str text="scripted failure", *, error=None):

@@ -20,7 +20,7 @@ from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_
 from container.common.error_texts import remark_on
 from container.errors import AgentTermination
 from container.service.agent_context import AgentContext
-from container.service.agent_runner import AgentRunner
+from container.service.service_agent import ServiceAgent
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.callback_errors import SKIP
 from container.testing import transport_probe as seam
@@ -112,7 +112,7 @@ class ScriptedMember:
             snapshot_duration_tracker=self._tracker(CounterType.SERVICE_MAX_SNAPSHOT_DURATION),
             close=self._on_close,
         )
-        self.agent = AgentRunner(self.context)
+        self.agent = ServiceAgent(self.context)
 
     @property
     def client_id(self) -> int:

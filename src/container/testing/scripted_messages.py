@@ -14,6 +14,20 @@ SCHEMA_ID = 111
 SCHEMA_VERSION = 16
 SBE_HEADER_LENGTH = 8
 _NULL_INT32 = -(2**31)
+_NULL_INT64 = -(2**63)
+_NUMBERS = frozenset(
+    {
+        "ack_id",
+        "cluster_session_id",
+        "correlation_id",
+        "deadline",
+        "leadership_term_id",
+        "log_position",
+        "relevant_id",
+        "term_base_log_position",
+        "timestamp",
+    }
+)
 
 # Block lengths before a field was added: {message: (version that added it, block length before)}.
 _OLDER_BLOCKS = {
@@ -125,10 +139,23 @@ def service_session_id(service_id: int, message_id: int) -> int:
     return -(2**63) + (service_id << 56) + message_id
 
 
+def decode(data: bytes) -> tuple[str, dict[str, Any]]:
+    """A message's name and fields.
+
+    Numbers of 64 bits are as a consensus module and a service read them: null is -2**63, which a service can ask for as
+    a deadline or an id.
+    """
+    name, fields = codecs.decode(SCHEMA, data)
+    for field in _NUMBERS & fields.keys():
+        if fields[field] is None:
+            fields[field] = _NULL_INT64
+    return name, fields
+
+
 def decode_service_message(data: bytes) -> ServiceMessage:
     """What a service, or a session's egress, sent."""
     try:
-        name, fields = codecs.decode(SCHEMA, data)
+        name, fields = decode(data)
     except CodecError:
         return UnknownMessage(data)
     if name == "SessionMessageHeader":

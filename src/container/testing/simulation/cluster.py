@@ -10,6 +10,7 @@ import copy
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from container.api import CloseReason, TimeUnit
@@ -731,8 +732,8 @@ class SimulatedCluster:
         if not self.timers or self.time.now_ns > self._last_timer_ns:
             return
         now = self.timestamp()
-        due = sorted((deadline, name) for name, deadline in self.timers.items() if deadline <= now)
-        for _, correlation_id in due:
+        due = [(deadline, name) for name, deadline in self.timers.items() if deadline <= now]
+        for _, correlation_id in sorted(due, key=itemgetter(0)):  # of equal ones the first scheduled
             self.reach("timer")
             del self.timers[correlation_id]
             self._append(

@@ -8,9 +8,10 @@ from container.api import Role
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, EGRESS_STREAM_ID
 from container.common.error_texts import message_of, remark_on
 from container.errors import AgentTermination, ArchiveError, ClusterTermination
-from container.service.agent_runner import AgentRunner
+from container.service.service_agent import ServiceAgent
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.callback_errors import SKIP
+from container.testing.member_context import MemberContext, boot_time_ns, place
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import (
@@ -35,6 +36,7 @@ EGRESS_CHANNEL = "aeron:udp?endpoint=localhost:20000|term-length=1m"
 INITIAL_TERM_ID = 5
 _NO_END = 2**63 - 1
 _COUNTERS = 64
+_MOST_MEMBERS = 32  # fewer than these have an id
 _SUBSCRIPTIONS = 2  # of a container that follows a log: that, and the control stream
 _MOST_IDLE_TURNS = 16
 """In a row: a service that always has background work must not keep virtual time from passing."""
@@ -66,15 +68,13 @@ class SimulatedMember:
     def __init__(self, cluster: SimulatedCluster, member_id: int) -> None:
         self.cluster = cluster
         self.id = member_id
-        offsets = cluster.plan.clock_offsets_ms
-        offset = offsets[member_id] if member_id < len(offsets) else 0
-        self.clock = NodeClock(cluster.time, epoch_ms=1_700_000_000_000 + offset)
+        self.lives = 0
+        self.clock = self._new_clock()
         self.appended_position = 0
         self.sent_position = 0
         self.arrival_ns = 0
         self.snapshots: list[MemberSnapshot] = []
         self.life = 0
-        self.lives = 0
         self.is_up = False
         self.is_ready = False
         self.is_cut_off = False
@@ -91,15 +91,23 @@ class SimulatedMember:
         self._loses_images = False
         self._module: ScriptedConsensusModule
         self._service: ObservedService
-        self._runner: AgentRunner
+        self._runner: ServiceAgent
         self._fiber: Fiber
         self._store: MemorySnapshotStore
 
     # --- lives
 
+    def _new_clock(self) -> NodeClock:
+        offsets = self.cluster.plan.clock_offsets_ms
+        offset = offsets[self.id] if self.id < len(offsets) else 0
+        # Each start may be one of the host, with which its monotonic clock begins anew.
+        boot_ns = boot_time_ns(1 + self.id + _MOST_MEMBERS * self.lives)
+        return NodeClock(self.cluster.time, epoch_ms=1_700_000_000_000 + offset, boot_ns=boot_ns)
+
     def start(self, start: Start) -> None:
         """Start the node: driver, consensus module and container."""
         cluster = self.cluster
+        self.clock = self._new_clock()
         self.life += 1
         self.lives += 1
         self.is_ready = False
@@ -143,6 +151,7 @@ class SimulatedMember:
         )
         self._driver, self._module, self._runner, self._store = member.driver, member.cm, member.agent, member.store
         self._client = member.client
+        member.context.service_context = MemberContext(self.service, member.context, place(self.id))
         self._module.connect_egress(0, EGRESS_CHANNEL)
         self._requests = self._driver.log(CONTROL_CHANNEL, CONSENSUS_MODULE_STREAM_ID)
         self._requests_seen = 0
@@ -254,7 +263,7 @@ class SimulatedMember:
             raise
         except BaseException:
             if not fiber.is_killed:  # the agent names it otherwise when it was killed while it idled
-                runner.on_close()
+                runner.close()
             raise
 
     def _idle(self) -> None:
@@ -621,7 +630,8 @@ class SimulatedMember:
         except SimulatedCrash:
             raise
         except Exception as error:
-            cluster.find("state", f"the state cannot be looked at: {type(error).__name__}: {error}", self, position)
+            text = f"the state cannot be looked at: {type(error).__name__}: {message_of(error)}"
+            cluster.find("state", text, self, position)
             return
         cluster.on_state(self, position, state)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from container.common.error_texts import message_of
+from container.errors import AgentTermination
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.testing.manual_time import ManualClock
+from container.testing.member_context import MemberContext, boot_time_ns, place
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_member import TICK_NS, ScriptedMember
 from container.testing.simulation.member import EGRESS_CHANNEL, INITIAL_TERM_ID, is_expected
@@ -15,6 +17,8 @@ from container.testing.simulation.observed_service import ObservedService
 if TYPE_CHECKING:
     from container.testing.simulation.cluster import Answer, SimulatedCluster
 
+_NUMBER = 31
+"""Of its host: no member has it."""
 _MOST_TURNS = 100_000
 _LAST_TURNS = 100
 """After the last event: a service may always have background work."""
@@ -38,7 +42,7 @@ def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
 
     member = ScriptedMember(
         service,
-        driver=MemoryDriver(ManualClock(), counters_capacity=64),
+        driver=MemoryDriver(ManualClock(boot_time_ns(_NUMBER)), counters_capacity=64),
         on_error=on_error,
         callback_error_policy=cluster.callback_error_policy,
         log_fragment_limit=1,  # an event in a turn, to which what is sent in it belongs
@@ -46,6 +50,7 @@ def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
         log_mtu_length=cluster.plan.mtu_length,
         log_initial_term_id=INITIAL_TERM_ID,
     )
+    member.context.service_context = MemberContext(made, member.context, place(_NUMBER))
     answers: dict[int, list[Answer]] = {}
     module = member.cm
     module.connect_egress(0, EGRESS_CHANNEL)
@@ -71,9 +76,10 @@ def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
                 break
         else:
             cluster.find("progress", f"the reference came to event {service.index} of {len(cluster.expected)} only")
-    except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # of the user, and no fault of the service
-            raise error.__cause__ from None
+    except BaseException as error:  # an AgentTermination is no Exception, nor is what ends a Python
+        cause = error.__cause__ if isinstance(error, AgentTermination) and error.__cause__ is not None else error
+        if isinstance(cause, KeyboardInterrupt):  # of the user, and no fault of the service
+            raise cause from None
         cluster.find("end", f"the reference ended: {type(error).__name__}: {message_of(error)}")
     finally:
         module.close()

@@ -12,8 +12,10 @@ cdef class VirtualTime:
 cdef class NodeClock(Clock):
     cdef readonly VirtualTime time
     cdef readonly int64_t epoch_ms_at_zero
+    cdef int64_t _boot_ns                   # the monotonic clock when that was 0
     cdef int64_t _readings                  # since the last turn
     cdef int64_t _ahead_ns                  # how far a loop that never idles has pushed it
+    cdef int64_t _passed_ns(self) noexcept nogil
 
 
 cdef class Draws:

@@ -19,14 +19,16 @@ cdef class VirtualTime:
 
 
 cdef class NodeClock(Clock):
-    """The clocks of one host over a :class:`VirtualTime`; its time of day was ``epoch_ms`` when that was 0.
+    """The clocks of one host over a :class:`VirtualTime`; its time of day was ``epoch_ms`` when that was 0, and its
+    monotonic clock had ``boot_ns``.
 
     Time stands still during a turn. A loop that reads the clock 100,000 times in one turn would never end, so from
     there on each reading moves this clock, and ``is_spinning`` is true.
     """
 
-    def __init__(self, VirtualTime time not None, *, int64_t epoch_ms=1_700_000_000_000):
+    def __init__(self, VirtualTime time not None, *, int64_t epoch_ms=1_700_000_000_000, int64_t boot_ns=0):
         self.time = time
+        self._boot_ns = boot_ns
         self.epoch_ms_at_zero = epoch_ms
 
     @property
@@ -43,20 +45,23 @@ cdef class NodeClock(Clock):
         """A turn begins, or a waiting callback has idled: readings are counted anew."""
         self._readings = 0
 
-    cdef int64_t nano_time(self) noexcept nogil:
+    cdef int64_t _passed_ns(self) noexcept nogil:
         self._readings += 1
         if self._readings > MOST_READINGS:
             self._ahead_ns += SPIN_STEP_NS
         return self.time.now_ns + self._ahead_ns
 
+    cdef int64_t nano_time(self) noexcept nogil:
+        return self._boot_ns + self._passed_ns()
+
     cdef int64_t coarse_nano_time(self) noexcept nogil:
         return self.nano_time()
 
     cdef int64_t epoch_ms(self) noexcept nogil:
-        return self.epoch_ms_at_zero + self.nano_time() // 1_000_000
+        return self.epoch_ms_at_zero + self._passed_ns() // 1_000_000
 
     cdef int64_t epoch_ns(self) noexcept nogil:
-        return self.epoch_ms_at_zero * 1_000_000 + self.nano_time()
+        return self.epoch_ms_at_zero * 1_000_000 + self._passed_ns()
 
     def __repr__(self):
         return f"<NodeClock {self.now_ms}>"

@@ -1,8 +1,9 @@
-"""The timestamp of the message that begins at a log position, from 72 bytes: so that plans leave out whole files."""
+"""Term and timestamp of the message that begins at a log position, from 72 bytes: plans leave out whole files by it."""
 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from container.files.catalog import RecordingDescriptor
 from container.files.directories import Directory
@@ -17,10 +18,19 @@ _FRAME_LENGTH = 32
 _DATA, _BEGIN_FLAG = 1, 0x80
 _HEADER = struct.Struct("<HHHH")
 _SCHEMA_ID = 111
-# Where a message of the log has its timestamp, by template id (cluster schema: 1, 20 to 25), behind its header.
+# Where a message of the log has its timestamp, by template id (cluster schema: 1, 20 to 25), behind its header; all
+# have their leadership term first.
 _TIMESTAMP_OFFSETS = {1: 16, 20: 16, 21: 24, 22: 16, 23: 16, 24: 16, 25: 16}
-_TIMESTAMP = struct.Struct("<q")
+_FIELD = struct.Struct("<q")
+_NULL = -(2**63)
 _READ_LENGTH = _FRAME_LENGTH + _HEADER.size + 32
+
+
+class FirstMessage(NamedTuple):
+    """What the first message of a part says of the part's time."""
+
+    leadership_term_id: int
+    timestamp: int
 
 
 def clock_change(timestamp: int) -> int:
@@ -31,10 +41,10 @@ def clock_change(timestamp: int) -> int:
     return _CLOCK_CHANGE_MIN + (max(timestamp, 0) >> _CLOCK_CHANGE_BITS)
 
 
-def first_timestamp(archive_dir: Directory, descriptor: RecordingDescriptor, position: int) -> int | None:
-    """Return the timestamp of the message that begins at a log position.
+def first_message(archive_dir: Directory, descriptor: RecordingDescriptor, position: int) -> FirstMessage | None:
+    """Return term and timestamp of the message that begins at a log position.
 
-    None where none begins there, it is not of the cluster's schema, or it cannot be read.
+    None where none begins there, it has none of them, or it cannot be read.
 
     Raises:
         RecordingUnavailableError: it cannot be fetched from a remote directory.
@@ -50,7 +60,8 @@ def first_timestamp(archive_dir: Directory, descriptor: RecordingDescriptor, pos
     offset = _TIMESTAMP_OFFSETS.get(template_id)
     if kind != _DATA or not flags & _BEGIN_FLAG or schema_id != _SCHEMA_ID or offset is None:
         return None
-    at = _FRAME_LENGTH + _HEADER.size + offset
-    if length < at + _TIMESTAMP.size:
+    block = _FRAME_LENGTH + _HEADER.size
+    if length < block + offset + _FIELD.size:
         return None
-    return int(_TIMESTAMP.unpack_from(content, at)[0])
+    term, timestamp = (_FIELD.unpack_from(content, block + place)[0] for place in (0, offset))
+    return None if _NULL in (term, timestamp) else FirstMessage(term, timestamp)

@@ -1,41 +1,90 @@
 """The owner of an agent: runs it on a thread of its own or lets the caller drive it, and closes it in order.
 
-What an archive and a consensus module have in common, seen by the program that launches one.
+Archive, consensus module, service container and node are such owners, for the program that launches one.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
+from container.agent.agent import Agent
 from container.common import forks
-from container.common.error_texts import message_of, type_name
+from container.common.error_texts import type_name
 from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import report
 from container.common.main_program import Ending, report_crashes
 from container.common.process_end import Stage, close_at_end
 from container.common.threads import check_threads
+from container.common.values import shown
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
+from container.transport.idle_strategy import IdleStrategy
 
-_CLOSE_REPORT_INTERVAL_S = 5.0
+_INTERRUPTION_INTERVAL_S = 5.0
 
 
-class AgentOwner:
-    """Owns the agent of a context.
+class Context(Protocol):
+    """What an owner makes an agent of, and asks about it."""
 
-    It is a context manager that closes at the end. The context has ``conclude()``, ``abandon()``, ``is_starting``,
-    ``is_invoker``, ``name``, ``agent``, ``runner_idle_strategy``, ``counted_error_handler`` and ``bounded_text()``; its
-    agent has ``start()``, ``do_work()``, ``run(idle_strategy)``, ``stop()``, ``terminate(error)``, ``close()`` and
-    ``termination``.
-    """
+    is_starting: bool
+
+    @property
+    def runner_idle_strategy(self) -> IdleStrategy:
+        """How the agent's thread idles."""
+
+    @property
+    def counted_error_handler(self) -> Callable[[BaseException], object]:
+        """What is called with errors that end nothing."""
+
+    @property
+    def is_invoker(self) -> bool:
+        """Whether the caller's thread drives the agent."""
+
+    @property
+    def name(self) -> str:
+        """How threads and the log name it, once it is concluded."""
+
+    def conclude(self) -> None:
+        """Check everything, and open what the agent needs; once."""
+
+    def abandon(self) -> None:
+        """Undo a start that failed. Never raise."""
+
+    def bounded_text(self, error: BaseException) -> str:
+        """What may be logged of an exception."""
+
+
+class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
+    """Owns the agent of a context. It is a context manager that closes at the end."""
 
     kind: ClassVar[str]
     """What it is, in texts, such as "archive"."""
 
-    def __init__(self, context: Any, *, on_end: Callable[[], object] | None = None) -> None:
+    invoker_setting: ClassVar[str] = "use_agent_invoker=True"
+    """With which setting of the context the caller drives it."""
+
+    Context: ClassVar[Any]
+    """The class of its contexts."""
+
+    @classmethod
+    def _launch(cls, context: ContextType | None, settings: Mapping[str, Any]) -> Self:
+        """Make one of a context, or of settings, and start it."""
+        name = cls.Context.__name__
+        if context is None:
+            context = cls.Context(**settings)
+        elif not isinstance(context, cls.Context):
+            raise ConfigurationError(f"context={shown(context)}: must be {_with_article(name)}; give settings by name")
+        elif settings:
+            raise TypeError(f"give settings to the {name}, not beside it: {', '.join(settings)}")
+        owner = cls(context)
+        owner.start()
+        return owner
+
+    def __init__(self, context: ContextType, *, on_end: Callable[[], object] | None = None) -> None:
         """Conclude the context and subscribe to requests; nothing runs yet. See :meth:`launch`.
 
         If that fails, everything is closed again and the mark file is free for the next start.
@@ -44,6 +93,7 @@ class AgentOwner:
         self._on_end = on_end
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._is_started = False
         self._is_invoking = False
         self._is_closing = False
         self._is_ended = threading.Event()
@@ -54,12 +104,15 @@ class AgentOwner:
                 check_threads(_with_article(self.kind))
             context.is_starting = True
             context.conclude()
-            context.agent.start()
+            self._agent = self._begin_agent(context)
             context.is_starting = False
         except BaseException:
             context.abandon()
             raise
-        self._agent = context.agent
+
+    @abstractmethod
+    def _begin_agent(self, context: ContextType) -> AgentType:
+        """Make the agent, and have it add what others may look for once :meth:`launch` has returned."""
 
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
@@ -71,7 +124,12 @@ class AgentOwner:
 
     @property
     def _name(self) -> str:
-        return getattr(self._context, "name", self.kind)
+        return self._context.name
+
+    @property
+    def context(self) -> ContextType:
+        """The context that was concluded."""
+        return self._context
 
     @property
     def is_running(self) -> bool:
@@ -89,8 +147,9 @@ class AgentOwner:
     def invoke(self) -> int:
         """Do one duty cycle on the caller's thread, and return how much was done: idle when 0, and 0 once it has ended.
 
-        Errors are counted and recorded; only what ends the program (KeyboardInterrupt) is raised. The mark file counts
-        as a dead owner's when nobody has invoked for 10 seconds.
+        The first one of a container starts the service, which waits for the consensus module. Errors are counted and
+        recorded; only what ends the program (KeyboardInterrupt) is raised. The mark file of an archive or a consensus
+        module counts as a dead owner's when nobody has invoked for 10 seconds.
 
         Raise ContainerError for one with a thread of its own, or from inside a callback, and ForkedError in a
         forked child.
@@ -98,9 +157,7 @@ class AgentOwner:
         if self._parent_id:
             raise self._refusal(f"invoke the {self.kind}")
         if not self._context.is_invoker:
-            raise ContainerError(
-                f'the {self.kind} has its own thread: launch with threading_mode="INVOKER" to invoke it'
-            )
+            raise ContainerError(f"the {self.kind} has its own thread: launch with {self.invoker_setting} to invoke it")
         if not self.is_running:
             return 0
         if self._is_invoking:
@@ -114,35 +171,43 @@ class AgentOwner:
                 self._end()
 
     def _duty_cycle(self) -> int:
+        is_starting = not self._is_started
         try:
-            return int(self._agent.do_work())
-        except AgentTermination as error:
-            self._terminate(error)
-        except Exception as error:
+            if is_starting:
+                self._is_started = True
+                self._agent.on_start()
+            return self._agent.do_work()
+        except BaseException as error:
             if self._parent_id:
+                self._failure = error
                 raise
-            if isinstance(error, MemoryError):  # not even the end could be made
+            if is_starting or isinstance(error, AgentTermination | MemoryError):  # without memory there is no end
                 self._terminate(error)
-            else:
+            elif isinstance(error, Exception):
                 self._context.counted_error_handler(error)
+            cause = error.__cause__ if isinstance(error, AgentTermination) else error
+            if cause is not None and not isinstance(cause, Exception | AgentTermination):
+                raise cause from None
         return 0
 
     def _terminate(self, error: BaseException) -> None:
         self._failure = error
-        if self._parent_id:
-            raise error
         self._is_closing = True
         self._agent.terminate(error)
 
-    def close(self, timeout: float | None = None) -> None:
-        """End recordings, replays and sessions, close the files, and wait for that. For any thread, also twice.
+    def is_orderly(self, failure: BaseException, *, was_asked_for: bool) -> bool:
+        """Whether an end by that failure is one in order for a program that runs it alone."""
+        return bool(getattr(failure, "is_expected", False))
 
-        A duty cycle in progress is finished, however long it takes. From inside a callback (of an
-        authenticator) the end is only asked for. One that is driven by :meth:`invoke` is closed on the thread that
-        drives it. In a forked child nothing happens.
+    def close(self, timeout: float | None = None) -> None:
+        """Have it end in order, and wait until everything is closed. For any thread, also twice.
+
+        A duty cycle in progress is finished. After 5 seconds, and every 5 seconds from then on, a service that idles in
+        a callback is interrupted. From inside a callback the end is only asked for. One that is driven by
+        :meth:`invoke` is closed on the thread that drives it. In a forked child nothing happens.
 
         Args:
-            timeout: seconds to wait at most; None waits as long as the disk takes, saying so in the log.
+            timeout: seconds to wait at most; None waits as long as disk and callbacks take, saying so in the log.
 
         Raises:
             TimedOutError: it has not ended in time; it will when its disk or its callback lets it.
@@ -167,24 +232,28 @@ class AgentOwner:
         """Whether the caller is on its thread, in a callback."""
         return threading.current_thread() is self._thread
 
+    def interrupt(self) -> None:
+        """Have the next idling of a callback in progress raise AgentTermination, which ends the agent. For any
+        thread."""
+        self._agent.interrupt()
+
     def _join_thread(self, thread: threading.Thread, timeout: float | None) -> None:
         begin = time.monotonic()
+        interruption = begin + _INTERRUPTION_INTERVAL_S
         while True:
-            left = _CLOSE_REPORT_INTERVAL_S
-            if timeout is not None:
-                left = min(left, timeout - (time.monotonic() - begin))
+            now = time.monotonic()
+            left = interruption - now if timeout is None else min(interruption - now, begin + timeout - now)
             thread.join(max(0.0, left))
             if not thread.is_alive():
                 return
-            elapsed = time.monotonic() - begin
-            what = f"{self._name} has not ended {elapsed:.0f} s after close(): its disk or a callback keeps it"
-            if timeout is not None and elapsed >= timeout:
+            now = time.monotonic()
+            what = f"{self._name} has not ended {now - begin:.0f} s after close(): a callback or its disk keeps it"
+            if now >= interruption:
+                report("warning", "%s", what)
+                self.interrupt()
+                interruption = now + _INTERRUPTION_INTERVAL_S
+            if timeout is not None and now >= begin + timeout:
                 raise TimedOutError(what)
-            report("warning", "%s", what)
-            self._press()
-
-    def _press(self) -> None:
-        """Its end was asked for 5 seconds ago, or longer: end what can be ended."""
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; True when it has within ``timeout`` seconds (None: without a limit).
@@ -232,6 +301,7 @@ class AgentOwner:
     def _run(self) -> None:
         """Its thread."""
         try:
+            self.prepare_thread()
             self._agent.run(self._context.runner_idle_strategy)
             self._failure = self._agent.termination
         except BaseException as error:
@@ -241,6 +311,9 @@ class AgentOwner:
             if self._parent_id:
                 forks.end_child(self._failure or self._refusal("return from a callback"))
             self._ended()
+
+    def prepare_thread(self) -> None:
+        """Set what the settings say of the caller's thread, which is to run the agent."""
 
     def _end(self) -> None:
         """Close one that has no thread."""
@@ -258,7 +331,7 @@ class AgentOwner:
             self._on_end()
 
 
-def run_until_ended(make: type[AgentOwner], context: Any) -> None:
+def run_until_ended(make: type[AgentOwner[Any, Any]], context: Any) -> None:
     """Run what a context is of until it is asked to end by Ctrl-C or SIGTERM: the whole of a main program.
 
     An end that was asked for returns: then everything is closed in order, and the mark file is free for the next start.
@@ -274,7 +347,7 @@ def run_until_ended(make: type[AgentOwner], context: Any) -> None:
     """
     if context.is_invoker:
         raise ConfigurationError(
-            f"threading_mode=INVOKER: the command waits for {_with_article(make.kind)} with a thread of its own"
+            f"{make.invoker_setting}: this waits for {_with_article(make.kind)} with a thread of its own: leave it out"
         )
     context.check_directory()
     report_crashes()
@@ -285,19 +358,21 @@ def run_until_ended(make: type[AgentOwner], context: Any) -> None:
             report("info", "interrupted while starting")
             return
         owner.start()
-        log_started(context.name, f"{context.name} is ready: {context.summary()}")
+        log_started(context.name, context.started_text())
         caught = end.wait()
-    # From here on a second signal has its usual effect, so that a disk which never answers can be got rid of.
+    # From here on a second signal has its usual effect, so that a disk or a callback that never ends can be got rid of.
+    was_asked_for = caught is not None
     if caught is not None:
         log_closing(context.name, caught.name)
     owner.close()
     failure = owner.failure
-    if failure is not None and not getattr(failure, "is_expected", False):
-        found = type_name(failure).rpartition(".")[2], message_of(failure)
-        log_ended(context.name, was_asked_for=caught is not None, failure=found)
-        raise SystemExit(1)
-    log_ended(context.name, was_asked_for=caught is not None)
+    if failure is None or owner.is_orderly(failure, was_asked_for=was_asked_for):
+        log_ended(context.name, was_asked_for=was_asked_for)
+        return
+    found = type_name(failure).rpartition(".")[2], context.message_of(failure)
+    log_ended(context.name, was_asked_for=was_asked_for, failure=found)
+    raise SystemExit(1)
 
 
 def _with_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"

@@ -8,49 +8,39 @@ Driver, archive and consensus module never wait in a turn. A service may: it idl
 from libc.stdint cimport int64_t
 
 from container.aeron.media_driver cimport MediaDriver
+from container.agent.agent cimport Agent
 from container.common.sealed cimport hide, seal
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.clocks cimport SystemClock
 
-from container.common import forks
 from container.errors import AeronError
 
 cdef enum:
-    YIELD_INTERVAL_NS = 1_000_000
     DRIVER_TURNS_MAX = 16           # one takes a few packets from each socket, and the others work on what there is
 
 
-cdef class CompositeAgent:
-    """Runs the parts of a node: :meth:`add` and :meth:`add_service`, then :meth:`run`, or :meth:`do_work` and
-    :meth:`close`.
+cdef class CompositeAgent(Agent):
+    """Runs the parts of a node: :meth:`add` and :meth:`add_service`, then it is an agent as others are.
 
-    All but :meth:`stop` belong on one thread at a time.
+    Services, consensus module and archive are closed in this order. Parts have terminations of their own.
 
     Args:
         driver: a :class:`~container.aeron.media_driver.MediaDriver` in invoker mode, or None for one with threads.
-        on_error: called with an error (AeronError) of the driver's turn.
+        on_error: called with an error (BaseException) of a turn, such as the driver's.
         prepare: called once, on the thread that runs the agent, before its first turn.
         before_end: called once, before the services are closed, while the other parts still have turns.
     """
     cdef MediaDriver _driver
-    cdef object _on_error
     cdef object _prepare
     cdef object _before_end
     cdef list _parts                    # have invoke() and close()
     cdef list _services                 # have interrupt() as well
-    cdef object _termination
-    cdef bint _is_stopping
-    cdef bint _is_closed
-    cdef long _parent_id                # of the process of which this one is a fork; 0 where it was made
-    cdef object __weakref__
+    cdef SystemClock _clock
 
     def __init__(self, MediaDriver driver, on_error not None, prepare not None, before_end not None):
         self._driver, self._on_error, self._prepare, self._before_end = driver, on_error, prepare, before_end
         self._parts, self._services = [], []
-        forks.own(self)
-
-    def _disown(self, long process_id):
-        self._parent_id = process_id
+        self._clock = SystemClock()
 
     def add(self, part not None):
         """Add an archive or a consensus module in invoker mode."""
@@ -68,16 +58,17 @@ cdef class CompositeAgent:
         made._agent, made._inner = self, inner
         return made
 
-    @property
-    def termination(self):
-        """What ended the agent (BaseException); None while it runs, and after :meth:`stop`. Parts have their own."""
-        return self._termination
+    def interrupt(self):
+        """Have it stop, and end a callback that idles: its next idling raises AgentTermination. For any thread."""
+        self.stop()
+        for service in self._services:
+            service.interrupt()
 
-    def start(self):
-        """Do nothing: parts that are added have started."""
+    cdef int _begin(self) except -1:
+        self._prepare()
+        return 0
 
-    cpdef int do_work(self) except? -1:
-        """One turn of each part; how much was done (int). Raise what ends the program, such as KeyboardInterrupt."""
+    cdef int _work(self) except? -1:
         cdef int work_count = self._invoke_others()
         for service in self._services:
             work_count += <int> service.invoke()
@@ -98,54 +89,23 @@ cdef class CompositeAgent:
             work_count += <int> part.invoke()
         return work_count
 
-    def run(self, IdleStrategy idle_strategy not None):
-        """Run the parts until :meth:`stop`; then close them. Raise nothing."""
-        cdef SystemClock clock = SystemClock()
-        cdef int64_t now_ns, yielded_ns = 0
-        cdef int work_count
-        try:
-            self._prepare()
-            while not self._is_stopping and self._parent_id == 0:
-                work_count = self.do_work()
-                idle_strategy.idle(work_count)
-                now_ns = clock.coarse_nano_time()
-                if now_ns - yielded_ns > YIELD_INTERVAL_NS:
-                    # A node that always has work must not keep other Python threads from running.
-                    yielded_ns = now_ns
-                    with nogil:
-                        pass
-        except BaseException as error:
-            self.terminate(error)
-        finally:
-            self.close()
+    cdef int64_t _tick(self) noexcept:
+        return self._clock.coarse_nano_time()
 
-    def stop(self):
-        """Have :meth:`run` end after the turn in progress. For any thread."""
-        self._is_stopping = True
+    cdef int _report_end(self, object error) except -1:
+        return 0                        # the parts say what has ended them
 
-    def interrupt(self):
-        """The same, and end a callback that idles: its next idling raises AgentTermination. For any thread."""
-        self._is_stopping = True
-        for service in self._services:
-            service.interrupt()
-
-    def terminate(self, error not None):
-        """End it because of an error (BaseException)."""
-        self._is_stopping = True
-        if self._termination is None:
-            self._termination = error
-
-    def close(self):
-        """Close services, consensus module and archive, in this order; once. Raise nothing."""
-        if self._is_closed or self._parent_id != 0:
-            return
-        self._is_closed = self._is_stopping = True
+    cdef int _end(self) except -1:
         self._before_end()
         for part in [*self._services, *reversed(self._parts)]:
             try:
                 part.close()
             except BaseException as error:
                 self.terminate(error)
+        return 0
+
+    cdef str _kind(self):
+        return "node"
 
 
 cdef class OthersIdleStrategy(IdleStrategy):

@@ -1,0 +1,42 @@
+"""Signals whose handlers raised where everything is swallowed: such a handler is called again.
+
+Python calls the handler of a signal wherever the main thread is, so also within a function that swallows whatever is
+raised in it, such as one that prints a line. Without this, Ctrl-C would be lost there.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from types import CodeType
+
+
+def keep(error: BaseException) -> None:
+    """Have the handler of a signal called once more, by the main thread's next Python code, if it raised ``error``.
+
+    For what a function that otherwise raises nothing has caught.
+    """
+    if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
+        return
+    try:
+        number = _raised_by(error)
+        if number is not None:
+            _thread.interrupt_main(number)
+    except Exception:  # no memory, or a handler that is no function of Python's
+        return
+
+
+def _raised_by(error: BaseException) -> signal.Signals | None:
+    """The signal whose handler is among the calls that raised an error; SIGINT for any KeyboardInterrupt."""
+    codes: set[CodeType] = set()
+    trace = error.__traceback__
+    while trace is not None:
+        codes.add(trace.tb_frame.f_code)
+        trace = trace.tb_next
+    for number in signal.Signals:
+        handler = signal.getsignal(number)
+        code = getattr(getattr(handler, "__func__", handler), "__code__", None)
+        if code in codes:
+            return number
+    return signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
