@@ -69,13 +69,6 @@ def test_which_of_several_aspects_makes_the_difference_is_named() -> None:
         check(Year, PLAIN, other)
 
 
-def test_a_service_that_has_looked_at_its_process_on_import_is_found_by_another_member() -> None:
-    for service in (Arguments, HostOnce, VariableOnce):
-        with pytest.raises(DivergenceError, match="it differs with member; look for arguments, and for the names of"):
-            check_environments(service, LIFE, environments=[PLAIN, Environment(PLAIN.variables, member="ada")])
-    assert check(Adding, PLAIN, Environment(PLAIN.variables, member="ada")) > 100
-
-
 def test_local_time_of_the_clock_differs_with_the_time_zone_and_with_the_clock() -> None:
     def at(clock: str, zone: str) -> Environment:
         return Environment({**PLAIN.variables, "TZ": zone}, wall_clock=clock)
@@ -167,6 +160,13 @@ def test_a_process_that_fails_while_a_cause_is_looked_for_is_a_difference() -> N
     fails = Environment({**PLAIN.variables, "PYTHONHASHSEED": "1"})
     with pytest.raises(DivergenceError, match="it differs with PYTHONHASHSEED, and also with TZ"):
         check(Dying, *ENVIRONMENTS[:2], fails)
+
+
+def test_a_service_that_has_looked_at_its_process_on_import_is_found_by_another_member() -> None:
+    for service in (Arguments, HostOnce, VariableOnce):
+        with pytest.raises(DivergenceError, match="it differs with member; look for arguments, and for the names of"):
+            check_environments(service, LIFE, environments=[PLAIN, Environment(PLAIN.variables, member="ada")])
+    assert check(Adding, PLAIN, Environment(PLAIN.variables, member="ada")) > 100
 
 
 def test_a_wall_clock_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
