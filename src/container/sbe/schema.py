@@ -181,6 +181,8 @@ def read_schema(path: str) -> Schema:
     try:
         root: ElementTree.Element = load(path, "xml")
         ElementInclude.include(root, loader=load, base_url=path, max_depth=DEPTH_MAX)
+    except RecursionError:
+        raise ConfigurationError(f"schema {path}: has elements in elements too deep to be read") from None
     except ConfigurationError:
         raise
     except ElementTree.ParseError as error:
@@ -398,7 +400,7 @@ class _Reader:
         self._check_field(element)
         if self._presence(element) == "optional":
             raise self._wrong(element, "data cannot be optional")
-        kind, header = self._header(element, self._attribute(element, "type"))
+        kind, header = self._header(element, self._attribute(element, "type"), is_data=True)
         length = self._place(element, kind, header, "length", is_limited=True)
         content = next((one for one in header.members if one.name == "varData"), None)
         if not isinstance(content, Number | Text):
@@ -416,10 +418,15 @@ class _Reader:
 
     # Composites that are in front of something
 
-    def _header(self, element: ElementTree.Element, name: str) -> tuple[ElementTree.Element, Composite]:
+    def _header(
+        self, element: ElementTree.Element, name: str, *, is_data: bool = False
+    ) -> tuple[ElementTree.Element, Composite]:
         kind = self._type_named(element, name)
         if _local(kind) != "composite":
             raise self._wrong(element, f"the type {name!r} must be a composite")
+        parts = [part for known, part in self._parts(kind) if known != "varData"]
+        if any(map(self._is_variable, parts)) if is_data else self._is_variable(kind):
+            raise self._wrong(element, f"the type {name!r} has no length, so only data can have it")
         return kind, self._composite(kind, name, 0, 0, ())
 
     def _place(
@@ -634,7 +641,8 @@ class _Reader:
             if _local(kind) == "type":
                 found = self._type(kind).is_variable
             elif _local(kind) == "composite":
-                found = any(self._types[one] is kind for one in self._composites_of_data if one in self._types)
+                name = kind.get("name", "")
+                found = name in self._composites_of_data and self._types.get(name) is kind
                 found = found or any(self._is_variable(part) for _, part in self._parts(kind))
             self._variable[id(kind)] = found = bool(found)
         return found
@@ -694,6 +702,8 @@ class _Reader:
         content = charsets.encode(codec, text)
         if units == length == 1:
             content = content[:1]
+        elif length > len(content):  # zeros that make no characters of four bytes do not change what is read
+            content += bytes((length - len(content)) % 4)
         return charsets.decode(codec, content).rstrip("\0")
 
     @staticmethod
