@@ -174,6 +174,14 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
             "field 'a': cannot have a prefix",
         ),
         (
+            schema(
+                message(""),
+                '<x:type xmlns:x="urn:x" name="T" primitiveType="int8"/>'
+                '<composite name="C"><ref name="t" type="T"/></composite>',
+            ),
+            "type 'T': cannot have a prefix",
+        ),
+        (
             schema(message(FIELD.format("int8").replace("/>", ' sinceVersion="1"/>'))),
             "field 'a': sinceVersion=1: the schema has version 0",
         ),

@@ -230,10 +230,10 @@ class _Names:
 
 
 class _Tree(ElementTree.TreeBuilder):
-    """Keeps comments, before which the value of an element ends, and what prefixes stand for."""
+    """Keeps comments and instructions, before which the value of an element ends, and what prefixes stand for."""
 
     def __init__(self, names: _Names) -> None:
-        super().__init__(insert_comments=True)
+        super().__init__(insert_comments=True, insert_pis=True)
         self._names = names
 
     def start_ns(self, prefix: str | None, uri: str) -> None:
@@ -590,6 +590,7 @@ class _Reader:
                 if target in path:
                     raise self._wrong(child, f"the composite {target!r} is in itself")
                 of = self._first[target]
+                self._refuse_prefix(of)
             at = self._number(child if child.get("offset") is not None else of, "offset", -1)  # -1 is none
             if at != -1 and offset + at < end:
                 raise self._wrong(child, f"offset={at}: what is before it ends at {end - offset}")
@@ -738,7 +739,7 @@ class _Reader:
         if of is not None:
             least = least if of.least is None else int(of.least)
             most = most if of.most is None else int(of.most)
-        for one in self._members(kind, "validValue"):
+        for one in _children(kind, "validValue"):
             self._number(one, "deprecated", 0)
             name = self._attribute(one, "name")
             value = int(self._value(one, _value_text(one), primitive))
@@ -756,7 +757,7 @@ class _Reader:
         encoding = self._attribute(kind, "encodingType")
         primitive = encoding if encoding in UNSIGNED else self._encoding(kind, encoding).primitive
         names: dict[str, int] = {}
-        for one in self._members(kind, "choice"):
+        for one in _children(kind, "choice"):
             self._number(one, "deprecated", 0)
             name = self._attribute(one, "name")
             bit = int(self._value(one, _value_text(one), primitive))
@@ -816,9 +817,12 @@ class _Reader:
 
     def _members(self, element: ElementTree.Element, *names: str) -> Iterator[ElementTree.Element]:
         for child in _children(element, *names):
-            if self._prefixed and child.tag.rpartition("}")[0].removeprefix("{") in self._prefixed:
-                raise self._wrong(child, "cannot have a prefix")
+            self._refuse_prefix(child)
             yield child
+
+    def _refuse_prefix(self, element: ElementTree.Element) -> None:
+        if self._prefixed and element.tag.rpartition("}")[0].removeprefix("{") in self._prefixed:
+            raise self._wrong(element, "cannot have a prefix here")
 
     def _attribute(self, element: ElementTree.Element, name: str) -> str:
         value = element.get(name)
@@ -872,8 +876,11 @@ def _descendants(element: ElementTree.Element, name: str) -> Iterator[ElementTre
 
 
 def _value_text(element: ElementTree.Element) -> str | None:
-    """What an element has in front of its first comment; of a comment in front of all what it says."""
-    return element.text or (element[0].text if len(element) and not _local(element[0]) else None)
+    """What an element has in front of its first comment or instruction; of one in front of all what that says."""
+    if element.text or not len(element) or _local(element[0]):
+        return element.text
+    text = element[0].text or ""
+    return text.partition(" ")[2] if cast("Any", element[0].tag) is ElementTree.PI else text
 
 
 def _codec_of(encoding: str) -> str | None:
