@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SourceLocation,
     )
     from container.archive.client.archive_streams import RecordedPublication, Replay
+    from container.archive.client.async_aeron_archive import AsyncAeronArchive
     from container.archive.native_archive import Archive
     from container.files.catalog import RecordingDescriptor
 
@@ -32,6 +33,7 @@ __all__ = [
     "Archive",
     "ArchiveClientContext",
     "ArchiveContext",
+    "AsyncAeronArchive",
     "RecordedPublication",
     "RecordingDescriptor",
     "RecordingSignal",
@@ -48,6 +50,7 @@ _LAZY = {
     "Archive": "container.archive.native_archive",
     "ArchiveClientContext": f"{_CLIENT}.archive_client_context",
     "ArchiveContext": "container.archive.archive_context",
+    "AsyncAeronArchive": f"{_CLIENT}.async_aeron_archive",
     "RecordedPublication": f"{_CLIENT}.archive_streams",
     "RecordingDescriptor": "container.files.catalog",
     "Replay": f"{_CLIENT}.archive_streams",

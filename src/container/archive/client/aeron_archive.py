@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from container.archive import error_codes
 from container.archive.client.archive_client_context import ArchiveClientContext
@@ -23,7 +23,13 @@ from container.files.catalog import RecordingDescriptor
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
 from container.transport.seam import Client
 
+if TYPE_CHECKING:
+    from container.archive.client.async_aeron_archive import Connecting
+
 type SignalConsumer = Callable[[RecordingSignalEvent], object]
+
+_READ_LIMIT = 64
+"""Frames of a replay that are read at once."""
 
 
 def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
@@ -125,6 +131,23 @@ class AeronArchive(
                 owned.close()
             raise
         return cls(connection, idle_strategy, owned)
+
+    @staticmethod
+    def aconnect(
+        context: ArchiveClientContext | None = None,
+        *,
+        client: Client | None = None,
+        aeron_dir: str | os.PathLike[str] | None = None,
+        on_signal: SignalConsumer | None = None,
+        **settings: Any,
+    ) -> Connecting:
+        """Open a session for asyncio: ``async with AeronArchive.aconnect(...) as archive``, or ``await`` it.
+
+        Arguments and errors as for :meth:`connect`; the session is an :class:`AsyncAeronArchive`.
+        """
+        from container.archive.client.async_aeron_archive import Connecting
+
+        return Connecting(context_of(context, settings), client, aeron_dir, on_signal)
 
     @property
     def context(self) -> ArchiveClientContext:
@@ -255,6 +278,25 @@ class AeronArchive(
             StreamAdd.replay(self._connection, replay_channel, replay_stream_id, replay_session_id), replay_channel
         )
         return replay
+
+    def read(self, replay: Replay) -> Iterator[tuple[bytes, int]]:
+        """Yield each message of a replay, and where it ends in the recording, until the replay ends; close it then.
+
+        Idles while nothing comes. Raises ArchiveError when the archive reports an error, or is lost.
+        """
+        taken: list[tuple[bytes, int]] = []
+        with replay:
+            while True:
+                has_ended = replay.has_ended
+                work_count = replay.poll(lambda message, position: taken.append((message, position)), _READ_LIMIT)
+                yield from taken
+                taken.clear()
+                if work_count > 0:
+                    continue
+                if has_ended:
+                    return
+                self._connection.check()
+                self._connection.idle(self._idle, 0)
 
     def _added(self, pending: StreamAdd, channel: str) -> Any:
         """What the driver was asked to add."""

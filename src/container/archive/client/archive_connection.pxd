@@ -77,6 +77,7 @@ cdef class ArchiveConnection(FragmentHandler):
     cpdef int reconnect(self) except -1
     cpdef int close(self) except -1
     cpdef int invoke(self) except -1
+    cpdef int idle(self, IdleStrategy idle, int work_count) except -1
     cpdef int connect(self, IdleStrategy idle) except -1
     cpdef ArchiveRequest wait_for(self, ArchiveRequest request, IdleStrategy idle)
     cdef int _begin_connect(self) except -1

@@ -431,10 +431,11 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef object _lost(self, str what):
         """The error that says so. What was asked for is not answered any more, so nobody waits for it."""
         error = ArchiveError(f"connection to the archive is lost: {what}")
-        self._fail(error)
+        self.fail(error)
         return error
 
-    def _fail(self, error):
+    def fail(self, error):
+        """End each request that waits with this error (Exception)."""
         cdef ArchiveRequest request
         for request in list(self._requests.values()):
             self._finish(request, error)
@@ -486,7 +487,7 @@ cdef class ArchiveConnection(FragmentHandler):
                     closable.close()
             except Exception as error:
                 report("warning", "cannot close a stream to an archive: %s", error)
-        self._fail(reason)
+        self.fail(reason)
         return 0
 
     # Waiting
@@ -494,6 +495,12 @@ cdef class ArchiveConnection(FragmentHandler):
     cpdef int invoke(self) except -1:
         """Let the client conduct, if no thread does; how much that was (int)."""
         return self._client.invoke()
+
+    cpdef int idle(self, IdleStrategy idle, int work_count) except -1:
+        """Let the client conduct, and idle with ``idle`` (IdleStrategy) after so much work (int) and that."""
+        PyErr_CheckSignals()
+        idle.idle(work_count + self._client.invoke())
+        return 0
 
     cpdef int connect(self, IdleStrategy idle) except -1:
         """Take turns until it is connected, idling with ``idle`` (IdleStrategy). Raises as :meth:`turn`."""
