@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from container.aeron import AeronClient
 from container.archive import AeronArchive, RecordingSignalEvent, error_codes
-from container.errors import ArchiveError
+from container.errors import ArchiveError, ConfigurationError
 from container.testing import transport_probe as seam
 from container.testing.archive import ARCHIVE_KINDS, LocalArchive
+from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 from examples import record_and_replay
 from tests.archive_tour import CHANNEL, REPLAY_CHANNEL, SEGMENT_LENGTH, TOURS, Tour
@@ -104,6 +107,77 @@ def test_a_program_with_asyncio_records_and_replays(archive: LocalArchive) -> No
             assert [message async for message, _ in connected.read(replay)] == messages
 
     run(main())
+
+
+def test_a_replay_is_followed_by_the_live_stream(archive: LocalArchive) -> None:
+    ports = PortReservation()
+    control = f"localhost:{ports.take()}"
+    channel = f"aeron:udp?control={control}|control-mode=dynamic|term-length=64k|ssc=true"
+    numbers: list[int] = []
+    with (
+        closing(ports),
+        AeronArchive.connect(aeron_dir=archive.aeron_dir, control_channel=CONTROL_CHANNEL) as connected,
+        connected.add_recorded_publication(channel, 1800) as publication,
+    ):
+        sent = 0
+
+        def send() -> bool:
+            nonlocal sent
+            sent += publication.offer(sent.to_bytes(4, "little") * 200) > 0
+            return sent % 500 == 0
+
+        wait_until(send, LIMIT_S, "a part to be recorded")
+        [recording] = connected.list_recordings_for_uri(0, 1, control, 1800)
+        own = f"session-id={publication.session_id}"
+        with connected.replay_merge(
+            channel=f"aeron:udp?control-mode=manual|{own}",
+            stream_id=1800,
+            replay_channel=f"aeron:udp?{own}",
+            replay_destination="aeron:udp?endpoint=localhost:0",
+            live_destination=f"aeron:udp?endpoint=localhost:0|control={control}",
+            recording_id=recording.recording_id,
+            start_position=0,
+        ) as merge:
+
+            def is_merged() -> bool:
+                send()
+                merge.poll(lambda message, _: numbers.append(int.from_bytes(message[:4], "little")), 20)
+                return merge.is_merged
+
+            wait_until(is_merged, LIMIT_S, "the replay to have caught up")
+            merged_at = sent
+            assert merge.is_live_added
+            wait_until(
+                lambda: is_merged() and numbers and numbers[-1] > merged_at + 100,
+                LIMIT_S, "the live stream to go on"
+            )  # fmt: skip
+            assert numbers == list(range(len(numbers)))
+            merge.close()
+            assert (merge.state, merge.do_work()) == ("CLOSED", 0)
+        assert connected.list_recording(recording.recording_id) is not None
+
+
+def test_a_merge_that_cannot_be_is_refused(archive: LocalArchive) -> None:
+    settings: dict[str, Any] = {
+        "channel": "aeron:udp?control-mode=manual|session-id=5",
+        "stream_id": 1801,
+        "replay_channel": "aeron:udp?session-id=5",
+        "replay_destination": "aeron:udp?endpoint=localhost:0",
+        "live_destination": "aeron:udp?endpoint=localhost:0",
+        "recording_id": 1 << 40,
+        "start_position": 0,
+    }
+    with AeronArchive.connect(aeron_dir=archive.aeron_dir, control_channel=CONTROL_CHANNEL) as connected:
+        for name in ("channel", "replay_channel", "replay_destination", "live_destination"):
+            with pytest.raises(ConfigurationError, match="IPC merging is not supported"):
+                connected.replay_merge(**settings | {name: "aeron:ipc"})
+        with pytest.raises(ConfigurationError, match="must be control-mode=manual"):
+            connected.replay_merge(**settings | {"channel": "aeron:udp?endpoint=localhost:0"})
+        with connected.replay_merge(**settings) as merge:
+            with pytest.raises(ArchiveError, match=r"max recorded position .*: unknown recording") as refused:
+                wait_until(lambda: merge.do_work() < 0, LIMIT_S, "the archive to refuse it")
+            assert (refused.value.code, merge.has_failed) == (error_codes.UNKNOWN_RECORDING, True)
+        assert connected.list_recording(1 << 40) is None
 
 
 def test_the_example_records_and_replays_into_pandas(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from container.archive.client.archive_streams import RecordedPublication, Replay
     from container.archive.client.async_aeron_archive import AsyncAeronArchive
+    from container.archive.client.replay_merge import ReplayMerge
     from container.archive.native_archive import Archive
     from container.files.catalog import RecordingDescriptor
 
@@ -40,6 +41,7 @@ __all__ = [
     "RecordingSignalEvent",
     "RecordingSubscriptionDescriptor",
     "Replay",
+    "ReplayMerge",
     "SourceLocation",
 ]
 
@@ -54,6 +56,7 @@ _LAZY = {
     "RecordedPublication": f"{_CLIENT}.archive_streams",
     "RecordingDescriptor": "container.files.catalog",
     "Replay": f"{_CLIENT}.archive_streams",
+    "ReplayMerge": f"{_CLIENT}.replay_merge",
 } | dict.fromkeys(
     (
         "NULL_POSITION",

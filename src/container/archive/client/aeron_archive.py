@@ -17,6 +17,7 @@ from container.archive.client.archive_events import (
 )
 from container.archive.client.archive_requests import ArchiveRequests
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
+from container.archive.client.replay_merge import ReplayMerge
 from container.common.channel_uri import ChannelUri, add_session_id
 from container.errors import ArchiveError, ConfigurationError
 from container.files.catalog import RecordingDescriptor
@@ -69,10 +70,58 @@ def _int32(value: int) -> int:
     return (value + 2**31) % 2**32 - 2**31
 
 
+class Merging:
+    """What a session can do for a live stream, whatever front it has."""
+
+    _connection: ArchiveConnection
+
+    def replay_merge(
+        self,
+        *,
+        channel: str,
+        stream_id: int,
+        replay_channel: str,
+        replay_destination: str,
+        live_destination: str,
+        recording_id: int,
+        start_position: int,
+        progress_timeout_ns: int = 5_000_000_000,
+    ) -> ReplayMerge:
+        """Replay an active recording until it has caught up with the live stream, and go on with that.
+
+        Poll the result, which never waits, in place of a replay. All channels are UDP.
+
+        Args:
+            channel: of the subscription: ``aeron:udp?control-mode=manual|session-id=…`` with the stream's session id.
+            stream_id: of the stream.
+            replay_channel: ``aeron:udp?session-id=…``, with the same session id.
+            replay_destination: where the replay arrives, such as ``aeron:udp?endpoint=localhost:0``.
+            live_destination: where the live stream does, such as ``aeron:udp?endpoint=localhost:0|control=host:port``.
+            recording_id: of the recording.
+            start_position: where to begin.
+            progress_timeout_ns: how long nothing may go on, in nanoseconds.
+
+        Raises:
+            ConfigurationError: a channel is IPC, or the subscription's is not ``control-mode=manual``.
+        """
+        return ReplayMerge(
+            self._connection,
+            channel=channel,
+            stream_id=stream_id,
+            replay_channel=replay_channel,
+            replay_destination=replay_destination,
+            live_destination=live_destination,
+            recording_id=recording_id,
+            start_position=start_position,
+            progress_timeout_ns=progress_timeout_ns,
+        )
+
+
 class AeronArchive(
+    Merging,
     ArchiveRequests[
         int, bool, None, list[RecordingDescriptor], RecordingDescriptor | None, list[RecordingSubscriptionDescriptor]
-    ]
+    ],
 ):
     """A session with an archive, made by :meth:`connect`; for one thread at a time.
 

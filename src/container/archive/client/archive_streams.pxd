@@ -13,7 +13,7 @@ cdef class RecordedPublication:
     cdef Publication _publication
 
 
-cdef class _Messages(FragmentHandler):
+cdef class Messages(FragmentHandler):
     cdef object _on_message                 # is called with each message (bytes) and its end (int)
     cdef BytesAssembler _assembler
     cdef int64_t _position
@@ -25,7 +25,7 @@ cdef class Replay:
     cdef Client _client
     cdef Subscription _subscription
     cdef Image _image                       # None: it has not come yet
-    cdef _Messages _messages
+    cdef Messages _messages
     cdef int _find(self) except -1
 
 

@@ -5,6 +5,7 @@ from typing import Self, final
 
 from container.archive.client.archive_connection import ArchiveConnection
 from container.transport.idle_strategy import IdleStrategy
+from container.transport.streams import FragmentHandler
 
 @final
 class RecordedPublication:
@@ -27,6 +28,10 @@ class RecordedPublication:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
+
+@final
+class Messages(FragmentHandler):
+    def __init__(self) -> None: ...
 
 @final
 class Replay:

@@ -75,7 +75,7 @@ cdef class RecordedPublication:
         return f"<RecordedPublication session {self.session_id} on {self.channel} stream {self.stream_id}>"
 
 
-cdef class _Messages(FragmentHandler):
+cdef class Messages(FragmentHandler):
     """Gives whole messages, as bytes, to a callable."""
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
@@ -178,7 +178,7 @@ cdef class StreamAdd:
             replay._subscription = added
             replay.replay_session_id = self._replay_session_id
             replay.session_id = <int32_t> self._replay_session_id
-            replay._messages = _Messages.__new__(_Messages)
+            replay._messages = Messages.__new__(Messages)
             replay._messages._assembler = BytesAssembler(replay._messages._deliver)
             return replay
         published = RecordedPublication.__new__(RecordedPublication)
@@ -205,4 +205,4 @@ cdef class StreamAdd:
         self._pending.close()
 
 
-hide((RecordedPublication, _Messages, Replay, StreamAdd))
+hide((RecordedPublication, Messages, Replay, StreamAdd))

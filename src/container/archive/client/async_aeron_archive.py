@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from container.archive import error_codes
-from container.archive.client.aeron_archive import SignalConsumer, continued_channel, own_client
+from container.archive.client.aeron_archive import Merging, SignalConsumer, continued_channel, own_client
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
 from container.archive.client.archive_events import RecordingSubscriptionDescriptor
@@ -29,6 +29,7 @@ _QUIET_PAUSE_S = 0.01
 
 
 class AsyncAeronArchive(
+    Merging,
     ArchiveRequests[
         Awaitable[int],
         Awaitable[bool],
@@ -36,7 +37,7 @@ class AsyncAeronArchive(
         Awaitable[list[RecordingDescriptor]],
         Awaitable[RecordingDescriptor | None],
         Awaitable[list[RecordingSubscriptionDescriptor]],
-    ]
+    ],
 ):
     """A session with an archive for one event loop, made by ``AeronArchive.aconnect()``.
 
