@@ -102,10 +102,10 @@ OPTIMISATION = {
         "-Og": {
             "aeron": "client conductor_events keepalive library media_driver",
             "archive": "archive_counters archive_mark_file",
-            "archive.client": "archive_client control_response_poller recording_counters",
-            "archive.sessions": (
-                "async_archive control_adapter control_session recording_subscription replication_session responses"
+            "archive.client": (
+                "archive_client_context archive_connection archive_snapshot_store async_archive recording_counters"
             ),
+            "archive.sessions": "control_adapter control_session recording_subscription replication_session responses",
             "archive.store": "catalog recovery",
             "client": "async_connect round_trips",
             "codecs": "messages",

@@ -116,6 +116,7 @@ _MY_SERVICE = {"from my_service": "from readme_service"}
 _OPERATIONS = (
     "tests/system/test_operations.py::test_a_backup_is_restored_into_a_fresh_directory_with_all_messages_and_the_state"
 )
+_AN_ARCHIVE = Checked("tests/system/test_archive_client.py has an archive and does the same")
 _SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it calls"
 _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/system/test_cluster_faults.py does that"
 
@@ -136,6 +137,15 @@ PLAN: dict[str, Plan] = {
     "docs/architecture.md: How a message travels (plain)": NoCode("a diagram"),
     "docs/archive.md: An archive without Java (sh)": Commands(),
     "docs/archive.md: In a program (python)": Checked("tests/test_archive_command.py launches one beside a driver"),
+    "docs/archive.md: A client (python)": Checked(
+        "tests/system/test_archive_client.py has an archive and does the same"
+    ),
+    "docs/archive.md: A client (python 2)": Checked(
+        "tests/system/test_archive_client.py has an archive and does the same"
+    ),
+    "docs/archive.md: A client (python 3)": Checked(
+        "tests/system/test_archive_client.py has an archive and does the same"
+    ),
     "docs/consensus-module.md: A consensus module without Java (sh)": Commands(),
     "docs/consensus-module.md: A whole cluster in one process (sh)": Commands(),
     "docs/consensus-module.md: A whole cluster in one process (python)": Runs(

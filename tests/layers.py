@@ -56,7 +56,9 @@ ROOMS = {
         "common",
     ),
     "archive-client": Room(
-        "requests to an archive, and snapshots in it", "archive.client", "common codecs transport files"
+        "the client of an archive, for programs, services, members and replications; snapshots in an archive",
+        "archive.client",
+        "common codecs transport aeron files archive",
     ),
     "service": Room(
         "inside the member: agent, adapters, proxy, sessions, snapshots",
@@ -74,7 +76,7 @@ ROOMS = {
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
         "deletion and replication; what it shows of that in counters and events",
         "archive.sessions archive.archive_counters archive.recording_events",
-        "common settings codecs transport files archive archive-store",
+        "common settings codecs transport files archive archive-client archive-store",
     ),
     "archive-conductor": Room(
         "what an archive does in each turn, and for each request: sessions, recordings, replays, replications",
@@ -84,19 +86,20 @@ ROOMS = {
     "consensus": Room(
         "the native consensus module: members and elections, sessions, timers, the log in and out, snapshots, recovery",
         "consensus",
-        "interface common transport storage settings codecs files agent archive archive-client archive-sessions",
+        "interface common transport storage settings codecs files agent archive archive-client",
     ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
         "command `aeron-cluster archive`",
         "archive",
-        "common transport storage settings files agent archive archive-sessions archive-store archive-conductor",
+        "common transport storage settings files agent archive archive-client archive-sessions archive-store "
+        "archive-conductor",
     ),
     "operate": Room(
         "what operators ask of a node: facts from its files and counters, control of a running one, deletions, as text "
         "or JSON",
         "operate",
-        "common settings codecs storage aeron transport files recordings archive-store archive-sessions archive-front "
+        "common settings codecs storage aeron transport files recordings archive-client archive-store archive-front "
         "consensus",
     ),
     "replay": Room(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from container.api import CloseReason, Role, SessionMessages, TimeUnit
-from container.archive.client.archive_client import ArchiveClientContext, ArchiveSnapshotStore
+from container.archive.client.archive_client_context import ArchiveClientContext
+from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore
 from container.errors import AgentTermination, ArchiveError, ConfigurationError, ContainerError
 from container.service.agent_events import AgentListener
 from container.service.service_agent import ServiceAgent

@@ -22,12 +22,9 @@ from container.aeron import AeronClient, MediaDriver
 from container.archive import Archive
 from container.archive.archive_context import ArchiveContext
 from container.archive.archive_mark_file import MARK_FILE_NAME
-from container.archive.client.archive_client import (
-    ArchiveClient,
-    ArchiveClientContext,
-    ArchiveSnapshotStore,
-    ArchiveSnapshotWriter,
-)
+from container.archive.client.aeron_archive import AeronArchive
+from container.archive.client.archive_client_context import ArchiveClientContext
+from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore, ArchiveSnapshotWriter
 from container.errors import AgentTermination, ArchiveError, MarkFileError
 from container.files.catalog import read_catalog
 from container.files.cnc_file import mark_terminated, read_mark_file
@@ -234,7 +231,10 @@ def test_what_a_client_records_is_replayed_also_by_the_next_start(
 ) -> None:
     settings = settings_in(tmp_path, driver, ports)
     with Archive.launch(**settings) as archive:
-        assert ArchiveClient.connect(client, CONTEXT, BackoffIdleStrategy()).archive_id == archive.archive_id
+        assert (
+            AeronArchive.connect(CONTEXT, client=client, idle_strategy=BackoffIdleStrategy()).archive_id
+            == archive.archive_id
+        )
         recording_id = record(client, MESSAGES)
         assert replay(client, recording_id) == MESSAGES
         with pytest.raises(MarkFileError, match=f"active mark file detected: .*pid {os.getpid()}, was alive"):

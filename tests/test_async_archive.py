@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from container.archive.sessions.async_archive import STEPS, AsyncArchive
+from container.archive.client.archive_connection import STEPS
+from container.archive.client.async_archive import AsyncArchive
 from container.errors import ArchiveError, CodecError, ConfigurationError, RegistrationError, TimedOutError
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
@@ -120,7 +121,7 @@ def test_close_ends_the_session_and_its_streams() -> None:
     assert world.source.step == "CLOSED"
     with pytest.raises(ArchiveError, match="client is closed"):
         world.source.poll()
-    with pytest.raises(ArchiveError, match="no connection to the archive to ask for the descriptor of recording 1"):
+    with pytest.raises(ArchiveError, match="client is closed"):
         world.source.list_recording(1)
 
 
@@ -138,7 +139,7 @@ def test_nobody_listens() -> None:
     for _ in range(5):
         assert not world.poll()
     world.clock.advance(TIMEOUT_NS)
-    with pytest.raises(TimedOutError, match=r"^waited 0\.1 s for an archive to listen on aeron:ipc\?.* stream 10 "
+    with pytest.raises(TimedOutError, match=r"^waited 0\.1 s for an archive to listen on control channel .* stream 10 "
                        r"\(archive connect, step AWAIT_PUBLICATION_CONNECTED\)$"):  # fmt: skip
         world.poll()
 
@@ -191,7 +192,7 @@ def test_a_request_that_is_not_answered_is_forgotten() -> None:
     world.source.recording_position(5)
     assert not world.poll()
     world.clock.advance(TIMEOUT_NS)
-    with pytest.raises(TimedOutError, match=r"^waited 0\.1 s for the position of recording 5$"):
+    with pytest.raises(TimedOutError, match=r"^waited 0\.1 s for .* to the position of recording 5, "):
         world.poll()
     first = world.scripted().request("RecordingPositionRequest")["correlation_id"]
     session = world.scripted().sessions[700]

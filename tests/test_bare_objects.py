@@ -54,7 +54,6 @@ OPEN = {
         "transport.seam.SnapshotReader",
         "transport.seam.SnapshotStore",
         "transport.seam.MarkFile",
-        "archive.sessions.async_archive.SignalListener",
         "consensus.event_handler.ConsensusEventHandler",
         "consensus.pending_service_messages.MessageAppender",
         "consensus.pending_service_messages.PendingMessageSnapshot",

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from container.aeron import AeronClient, MediaDriver
-from container.archive.client.archive_client import ArchiveClient, ArchiveClientContext
+from container.archive.client.aeron_archive import AeronArchive
+from container.archive.client.archive_client_context import ArchiveClientContext
 from container.codecs import messages as codecs
 from container.errors import ArchiveError
 from container.testing import transport_probe as seam
@@ -60,15 +61,17 @@ class DriverWorld(ControlWorld):
             self.turn()
         return result
 
-    def archive_client(self, response_channel: str) -> ArchiveClient:
+    def archive_client(self, response_channel: str) -> AeronArchive:
         context = ArchiveClientContext(
             control_channel=CONTROL_CHANNEL,
             control_stream_id=CONTROL_STREAM_ID,
             response_channel=response_channel,
             client_name="test",
         )
-        return ArchiveClient.connect(
-            self.client_of_driver(), context, SteppingIdleStrategy(self.turn, max_idles=10_000_000)
+        return AeronArchive.connect(
+            context,
+            client=self.client_of_driver(),
+            idle_strategy=SteppingIdleStrategy(self.turn, max_idles=10_000_000),
         )
 
 
@@ -143,7 +146,7 @@ def test_conformance_1_our_client_connects_over_ipc_and_udp(world: DriverWorld, 
         request.correlation_id, "e" * 100_000, 5
     )
     with pytest.raises(ArchiveError, match="eeee") as raised:
-        archive.stop_position(1)
+        archive.get_stop_position(1)
     assert raised.value.code == 5
     archive.close()
     world.until(lambda: not world.sessions)

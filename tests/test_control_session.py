@@ -11,7 +11,8 @@ import pytest
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
 from container.archive.authentication import Authenticator, DenyAll, SessionProxy
-from container.archive.client.archive_client import ArchiveClient, ArchiveClientContext
+from container.archive.client.aeron_archive import AeronArchive
+from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.error_codes import AUTHENTICATION_REJECTED, GENERIC, UNAUTHORISED_ACTION, UNKNOWN_RECORDING
 from container.archive.sessions.control_handler import ControlRequest
 from container.archive.sessions.control_session import STATES, ControlSession
@@ -119,7 +120,7 @@ def test_conformance_1_our_client_connects_and_becomes_active(channel: str) -> N
     )
     client = world.driver.connect("client")
     idle = SteppingIdleStrategy(world.work)
-    archive = ArchiveClient.connect(client, context, idle)
+    archive = AeronArchive.connect(context, client=client, idle_strategy=idle)
     assert archive.control_session_id == FIRST_SESSION_ID
     assert archive.archive_id == 42
     world.work()
@@ -132,13 +133,13 @@ def test_conformance_1_our_client_connects_and_becomes_active(channel: str) -> N
     world.answers["on_get_stop_position"] = lambda session, request, recording_id: session.send_ok(
         request.correlation_id, 4096
     )
-    assert archive.stop_position(3) == 4096
+    assert archive.get_stop_position(3) == 4096
     text = "unknown recording id: 4" + "!" * 20_000
     world.answers["on_get_stop_position"] = lambda session, request, recording_id: session.send_error(
         request.correlation_id, text, UNKNOWN_RECORDING
     )
     with pytest.raises(ArchiveError, match="unknown recording id: 4!!!!") as raised:
-        archive.stop_position(4)
+        archive.get_stop_position(4)
     assert raised.value.code == UNKNOWN_RECORDING
     archive.close()
     world.work(2)
@@ -390,7 +391,9 @@ def test_conformance_6_our_client_answers_a_challenge() -> None:
             return encoded_challenge + b"!"
 
     context = ArchiveClientContext(credentials_supplier=Supplier(), client_name="test")
-    archive = ArchiveClient.connect(world.driver.connect("client"), context, SteppingIdleStrategy(world.work))
+    archive = AeronArchive.connect(
+        context, client=world.driver.connect("client"), idle_strategy=SteppingIdleStrategy(world.work)
+    )
     assert archive.archive_id == 42
     assert [call[2] for call in authenticator.calls if call[0] in ("connect", "response")] == [b"user", b"word?!"]
 

@@ -201,7 +201,9 @@ def test_a_source_that_is_not_there_is_reported(world: World) -> None:
     replication = target.requests().replicate(channel, 0)
     [error, end] = replication.finish(stops=False)
     assert error[:2] == ("ERROR", 14)
-    assert error[2].startswith("Replication connection failed=waited 0.3 s for an archive to listen on aeron:udp?")
+    assert error[2].startswith(
+        "Replication connection failed=waited 0.3 s for an archive to listen on control channel "
+    )
     assert end == ("REPLICATE_END", -1, -1, False)
 
 

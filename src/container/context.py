@@ -336,7 +336,8 @@ class Context(ContextBase[Settings]):
     def _snapshot_store(self, settings: Settings) -> SnapshotStore:
         if self._given_snapshot_store is not None:
             return self._given_snapshot_store
-        from container.archive.client.archive_client import ArchiveClientContext, ArchiveSnapshotStore
+        from container.archive.client.archive_client_context import ArchiveClientContext
+        from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore
 
         archive_context = ArchiveClientContext.for_service(
             settings.cluster_id,

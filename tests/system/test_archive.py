@@ -14,12 +14,9 @@ import pytest
 
 from container.aeron import AeronClient
 from container.api import ADMIN_ACTION, BACK_PRESSURED
-from container.archive.client.archive_client import (
-    ArchiveClient,
-    ArchiveClientContext,
-    ArchiveSnapshotStore,
-    ArchiveSnapshotWriter,
-)
+from container.archive.client.aeron_archive import AeronArchive
+from container.archive.client.archive_client_context import ArchiveClientContext
+from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore, ArchiveSnapshotWriter
 from container.errors import ArchiveError, ClusterError, SnapshotError
 from container.testing import transport_probe as seam
 from container.testing.cluster import Node
@@ -210,7 +207,7 @@ def test_an_unknown_recording_is_told_by_its_code(client: AeronClient) -> None:
 def test_several_connections_do_not_disturb_each_other(archive: Node, client: AeronClient) -> None:
     idle = BackoffIdleStrategy()
     contexts = [ArchiveClientContext.for_service(0, service_id) for service_id in (0, 1, 0)]
-    clients = [ArchiveClient.connect(client, context, idle) for context in contexts]
+    clients = [AeronArchive.connect(context, client=client, idle_strategy=idle) for context in contexts]
     assert len({c.control_session_id for c in clients}) == 3
     assert len({c.archive_id for c in clients}) == 1
     for connected in clients:
@@ -222,7 +219,7 @@ def test_several_connections_do_not_disturb_each_other(archive: Node, client: Ae
 
 
 def test_the_archive_shows_who_connects(archive: Node, client: AeronClient) -> None:
-    connected = ArchiveClient.connect(client, CONTEXT, BackoffIdleStrategy())
+    connected = AeronArchive.connect(CONTEXT, client=client, idle_strategy=BackoffIdleStrategy())
     labels = [label for _, _, label, _ in seam.counters(client).read()]
     assert any("control-session" in label and "name=archive-test version=" in label for label in labels), labels
     connected.close()

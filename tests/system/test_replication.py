@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from container.archive.client.archive_client import ArchiveClientContext, ArchiveSnapshotStore
+from container.archive.client.archive_client_context import ArchiveClientContext
+from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.segments import segment_file_name
 from container.testing import transport_probe as seam

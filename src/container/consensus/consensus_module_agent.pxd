@@ -1,7 +1,7 @@
 # The duty cycle of a consensus module: one agent, which one thread drives.
 from libc.stdint cimport int32_t, int64_t
 
-from container.archive.sessions.async_archive cimport AsyncArchive
+from container.archive.client.async_archive cimport AsyncArchive
 from container.consensus.cluster_clock cimport ClusterClock
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.consensus.consensus_adapter cimport ConsensusAdapter

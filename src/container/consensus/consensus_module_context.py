@@ -21,7 +21,7 @@ from container.archive.authentication import (
     create_authenticator,
     create_authorisation_service,
 )
-from container.archive.sessions.async_archive import AsyncArchive
+from container.archive.client.async_archive import AsyncArchive
 from container.common.callbacks import check_callable
 from container.common.channel_uri import add_alias_if_absent
 from container.common.directories import check_is_there

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from container.archive.sessions.async_archive import AsyncArchive
+from container.archive.client.async_archive import AsyncArchive
 from container.consensus.steps import answer
 from container.files.recording_log import RecordingLog
 

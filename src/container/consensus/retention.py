@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from container.archive import error_codes
-from container.archive.sessions.async_archive import AsyncArchive
+from container.archive.client.async_archive import AsyncArchive
 from container.consensus.steps import answer
 from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor

@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from typing import Any, final
 
-from container.archive.sessions.async_archive import AsyncArchive
+from container.archive.client.async_archive import AsyncArchive
 from container.transport.clocks import Clock
 from container.transport.counters import Counters
 from container.transport.seam import Client

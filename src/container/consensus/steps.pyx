@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.archive.client cimport recording_counters
-from container.archive.sessions.async_archive cimport AsyncArchive
+from container.archive.client.async_archive cimport AsyncArchive
 from container.common.channel_uri import add_session_id
 from container.common.sealed cimport hide, seal
 from container.errors import ClusterError, TimedOutError

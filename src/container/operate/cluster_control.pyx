@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.aeron.client cimport AeronClient
 from container.archive import error_codes
-from container.archive.sessions.async_archive cimport AsyncArchive
+from container.archive.client.async_archive cimport AsyncArchive
 from container.codecs.messages import decode, encode
 from container.common.aeron_defaults import ARCHIVE_RESPONSE_STREAM_ID
 from container.common.sealed cimport hide, seal

@@ -1,7 +1,7 @@
 # A replication: a recording of another archive is copied into one of this archive.
 from libc.stdint cimport int32_t, int64_t
 
-from container.archive.sessions.async_archive cimport AsyncArchive
+from container.archive.client.async_archive cimport AsyncArchive
 from container.archive.sessions.control_session cimport ControlSession
 from container.archive.sessions.recording_session cimport RecordingSession
 from container.archive.sessions.recording_subscription cimport RecordingSubscription

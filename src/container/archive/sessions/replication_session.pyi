@@ -1,8 +1,8 @@
 # What type checkers see of container.archive.sessions.replication_session, which is compiled.
 from typing import final
 
+from container.archive.client.async_archive import AsyncArchive
 from container.archive.replication_request import ReplicationRequest
-from container.archive.sessions.async_archive import AsyncArchive
 from container.archive.sessions.control_session import ControlSession
 from container.archive.sessions.replication_host import ReplicationHost
 from container.errors import ArchiveError

@@ -13,7 +13,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 from container.archive import error_codes
 from container.archive.channel_texts import parse_channel
 from container.archive.replication_request import is_response_channel
-from container.archive.sessions.async_archive cimport AsyncArchive
+from container.archive.client.async_archive cimport AsyncArchive
 from container.archive.sessions.control_session cimport ControlSession
 from container.archive.sessions.recording_session cimport RecordingSession
 from container.codecs.archive cimport (

@@ -1,0 +1,390 @@
+"""The client of an archive that waits for each answer (upstream: AeronArchive.java)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from container.archive import error_codes
+from container.archive.client.archive_client_context import ArchiveClientContext
+from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
+from container.archive.client.archive_events import (
+    NULL_POSITION,
+    RecordingSignalEvent,
+    RecordingSubscriptionDescriptor,
+)
+from container.archive.client.archive_requests import ArchiveRequests
+from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
+from container.archive.client.replay_merge import ReplayMerge
+from container.common.channel_uri import ChannelUri, add_session_id
+from container.errors import ArchiveError, ConfigurationError
+from container.files.catalog import RecordingDescriptor
+from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
+from container.transport.seam import Client
+
+if TYPE_CHECKING:
+    from container.archive.client.async_aeron_archive import Connecting
+
+type SignalConsumer = Callable[[RecordingSignalEvent], object]
+
+_READ_LIMIT = 64
+"""Frames of a replay that are read at once."""
+
+
+def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
+    """The context, or one of these settings."""
+    if context is None:
+        return ArchiveClientContext(**settings)
+    if settings:
+        raise ConfigurationError(f"give a context or settings, not both: {', '.join(sorted(settings))}")
+    return context
+
+
+def own_client(aeron_dir: str | os.PathLike[str] | None, context: ArchiveClientContext) -> Client:
+    """An Aeron client for one session."""
+    from container.aeron.client import AeronClient
+
+    return AeronClient(aeron_dir, context.client_name or "archive-client")
+
+
+def continued_channel(channel: str, descriptor: RecordingDescriptor) -> str:
+    """The channel of a publication that begins where a recording ends."""
+    if descriptor.stop_position == NULL_POSITION:
+        raise ArchiveError(
+            f"recording {descriptor.recording_id} is active, nothing can go on where it ends",
+            code=error_codes.ACTIVE_RECORDING,
+        )
+    term_length, position = descriptor.term_buffer_length, descriptor.stop_position
+    uri = ChannelUri.parse(channel)
+    uri.put("term-length", str(term_length))
+    uri.put("mtu", str(descriptor.mtu_length))
+    uri.put("init-term-id", str(descriptor.initial_term_id))
+    uri.put("term-id", str(_int32(descriptor.initial_term_id + position // term_length)))
+    uri.put("term-offset", str(position % term_length))
+    return str(uri)
+
+
+def _int32(value: int) -> int:
+    return (value + 2**31) % 2**32 - 2**31
+
+
+class Merging:
+    """What a session can do for a live stream, whatever front it has."""
+
+    _connection: ArchiveConnection
+
+    def replay_merge(
+        self,
+        *,
+        channel: str,
+        stream_id: int,
+        replay_channel: str,
+        replay_destination: str,
+        live_destination: str,
+        recording_id: int,
+        start_position: int,
+        progress_timeout_ns: int = 5_000_000_000,
+    ) -> ReplayMerge:
+        """Replay an active recording until it has caught up with the live stream, and go on with that.
+
+        Poll the result, which never waits, in place of a replay. All channels are UDP.
+
+        Args:
+            channel: of the subscription: ``aeron:udp?control-mode=manual|session-id=…`` with the stream's session id.
+            stream_id: of the stream.
+            replay_channel: ``aeron:udp?session-id=…``, with the same session id.
+            replay_destination: where the replay arrives, such as ``aeron:udp?endpoint=localhost:0``.
+            live_destination: where the live stream does, such as ``aeron:udp?endpoint=localhost:0|control=host:port``.
+            recording_id: of the recording.
+            start_position: where to begin.
+            progress_timeout_ns: how long nothing may go on, in nanoseconds.
+
+        Raises:
+            ConfigurationError: a channel is IPC, or the subscription's is not ``control-mode=manual``.
+        """
+        return ReplayMerge(
+            self._connection,
+            channel=channel,
+            stream_id=stream_id,
+            replay_channel=replay_channel,
+            replay_destination=replay_destination,
+            live_destination=live_destination,
+            recording_id=recording_id,
+            start_position=start_position,
+            progress_timeout_ns=progress_timeout_ns,
+        )
+
+
+class AeronArchive(
+    Merging,
+    ArchiveRequests[
+        int, bool, None, list[RecordingDescriptor], RecordingDescriptor | None, list[RecordingSubscriptionDescriptor]
+    ],
+):
+    """A session with an archive, made by :meth:`connect`; for one thread at a time.
+
+    Each request waits for its answer, idling with the session's idle strategy. ``with`` closes the session.
+    """
+
+    def __init__(
+        self, connection: ArchiveConnection, idle_strategy: IdleStrategy, owned_client: Client | None = None
+    ) -> None:
+        """Take over a connected session; use :meth:`connect`."""
+        if not isinstance(connection, ArchiveConnection):
+            raise TypeError("use AeronArchive.connect()")
+        self._connection = connection
+        self._idle = idle_strategy
+        self._owned_client = owned_client
+
+    @classmethod
+    def connect(
+        cls,
+        context: ArchiveClientContext | None = None,
+        *,
+        client: Client | None = None,
+        aeron_dir: str | os.PathLike[str] | None = None,
+        idle_strategy: IdleStrategy | None = None,
+        on_signal: SignalConsumer | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Open a session with an archive; wait for at most the message timeout.
+
+        Args:
+            context: where the archive is; or else ``settings``, which are those of :class:`ArchiveClientContext`:
+                ``control_channel``, ``response_channel``, ``credentials_supplier`` and so on.
+            client: an Aeron client, which stays open; without one the session has its own.
+            aeron_dir: the media driver's directory, for a client of its own; None: Aeron's default.
+            idle_strategy: of each wait; None: one that backs off to 1 ms.
+            on_signal: is called with each RecordingSignalEvent of this session, while a request waits or
+                :meth:`poll_for_recording_signals` is called.
+
+        Raises:
+            TimedOutError: no answer in time; the text says which step did not happen.
+            ArchiveError: the archive refuses, such as with AUTHENTICATION_REJECTED, or is lost.
+            ConfigurationError: a setting or a channel is wrong.
+        """
+        context = context_of(context, settings)
+        idle_strategy = BackoffIdleStrategy() if idle_strategy is None else idle_strategy
+        owned = own_client(aeron_dir, context) if client is None else None
+        connection: ArchiveConnection | None = None
+        try:
+            connection = ArchiveConnection(client or owned, context)  # type: ignore[arg-type]
+            connection.on_signal = on_signal
+            connection.connect(idle_strategy)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            if owned is not None:
+                owned.close()
+            raise
+        return cls(connection, idle_strategy, owned)
+
+    @staticmethod
+    def aconnect(
+        context: ArchiveClientContext | None = None,
+        *,
+        client: Client | None = None,
+        aeron_dir: str | os.PathLike[str] | None = None,
+        on_signal: SignalConsumer | None = None,
+        **settings: Any,
+    ) -> Connecting:
+        """Open a session for asyncio: ``async with AeronArchive.aconnect(...) as archive``, or ``await`` it.
+
+        Arguments and errors as for :meth:`connect`; the session is an :class:`AsyncAeronArchive`.
+        """
+        from container.archive.client.async_aeron_archive import Connecting
+
+        return Connecting(context_of(context, settings), client, aeron_dir, on_signal)
+
+    @property
+    def context(self) -> ArchiveClientContext:
+        """Where the archive is."""
+        return self._connection.context
+
+    @property
+    def archive_id(self) -> int:
+        """Id of the archive; -1 for one before 1.11."""
+        return self._connection.archive_id
+
+    @property
+    def control_session_id(self) -> int:
+        """Id of the session, of the archive's making."""
+        return self._connection.control_session_id
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the archive still has the session, as far as is known."""
+        return self._connection.is_connected
+
+    def reconnect(self) -> None:
+        """Open a new session, with new streams, in place of one that is lost or not. Waits and raises as
+        :meth:`connect`; may be called again then.
+
+        Recordings go on without a session; replays do too, but nobody hears of their errors.
+        """
+        self._connection.reconnect()
+        self._connection.connect(self._idle)
+
+    def check_for_error_response(self) -> None:
+        """Raise ArchiveError when the archive has told this session of an error that answers no request, such as one of
+        a recording, or is lost. Never waits."""
+        self._connection.invoke()
+        self._connection.check()
+
+    def poll_for_error_response(self) -> str | None:
+        """Return the text of such an error; None when there is none. Raises ArchiveError when the archive is lost."""
+        self._connection.invoke()
+        self._connection.turn()
+        error = self._connection.take_error()
+        return None if error is None else str(error)
+
+    def poll_for_recording_signals(self) -> int:
+        """Have ``on_signal`` called with what has come; how many messages were read. Never waits.
+
+        Raises as :meth:`check_for_error_response`.
+        """
+        self._connection.invoke()
+        work_count = self._connection.turn()
+        error = self._connection.take_error()
+        if error is not None:
+            raise error
+        return work_count
+
+    # Streams
+
+    def add_recorded_publication(
+        self, channel: str, stream_id: int, *, is_exclusive: bool = True
+    ) -> RecordedPublication:
+        """Publish on a channel and have the archive, which must use the same media driver, record that publication.
+
+        The recording ends with :meth:`RecordedPublication.close`. Raises ArchiveError when somebody has the publication
+        already: its recording would lack what came before.
+        """
+        publication: RecordedPublication = self._added(
+            StreamAdd.publication(self._connection, channel, stream_id, is_exclusive), channel
+        )
+        try:
+            self.start_recording(add_session_id(channel, publication.session_id), stream_id, auto_stop=True)
+        except BaseException:
+            publication.close()
+            raise
+        return publication
+
+    def extend_recorded_publication(self, recording_id: int, channel: str, stream_id: int) -> RecordedPublication:
+        """Publish on a channel, from where a stopped recording ends, and have the archive record that behind it.
+
+        The recording ends with :meth:`RecordedPublication.close`. Raises ArchiveError when there is no such recording,
+        or it is active.
+        """
+        descriptor = self.list_recording(recording_id)
+        if descriptor is None:
+            raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
+        continued = continued_channel(channel, descriptor)
+        publication: RecordedPublication = self._added(
+            StreamAdd.publication(self._connection, continued, stream_id, True), channel
+        )
+        try:
+            self.extend_recording(
+                recording_id, add_session_id(channel, publication.session_id), stream_id, auto_stop=True
+            )
+        except BaseException:
+            publication.close()
+            raise
+        return publication
+
+    def replay(
+        self,
+        recording_id: int,
+        position: int,
+        length: int,
+        replay_channel: str,
+        replay_stream_id: int,
+        *,
+        file_io_max_length: int = -1,
+        bounding_limit_counter_id: int = -1,
+    ) -> Replay:
+        """Start a replay and subscribe to it; arguments as for :meth:`start_replay`.
+
+        ``bounding_limit_counter_id`` is the counter of :meth:`start_bounded_replay`, -1: none.
+        """
+        if bounding_limit_counter_id == -1:
+            replay_session_id = self.start_replay(
+                recording_id, position, length, replay_channel, replay_stream_id, file_io_max_length=file_io_max_length
+            )
+        else:
+            replay_session_id = self.start_bounded_replay(
+                recording_id,
+                position,
+                length,
+                bounding_limit_counter_id,
+                replay_channel,
+                replay_stream_id,
+                file_io_max_length=file_io_max_length,
+            )
+        replay: Replay = self._added(
+            StreamAdd.replay(self._connection, replay_channel, replay_stream_id, replay_session_id), replay_channel
+        )
+        return replay
+
+    def read(self, replay: Replay) -> Iterator[tuple[bytes, int]]:
+        """Yield each message of a replay, and where it ends in the recording, until the replay ends; close it then.
+
+        Idles while nothing comes. Raises ArchiveError when the archive reports an error, or is lost.
+        """
+        taken: list[tuple[bytes, int]] = []
+        with replay:
+            while True:
+                has_ended = replay.has_ended
+                work_count = replay.poll(lambda message, position: taken.append((message, position)), _READ_LIMIT)
+                yield from taken
+                taken.clear()
+                if work_count > 0:
+                    continue
+                if has_ended:
+                    return
+                self._connection.check()
+                self._connection.idle(self._idle, 0)
+
+    def _added(self, pending: StreamAdd, channel: str) -> Any:
+        """What the driver was asked to add."""
+        return pending.wait(self._idle, f"the driver to add {channel}")
+
+    # Asking
+
+    def _ask(
+        self,
+        name: str,
+        what: str,
+        fields: dict[str, Any],
+        answer: Callable[[ArchiveRequest], Any],
+        wanted: int = 0,
+        absent: int | None = None,
+    ) -> Any:
+        request = self._connection.ask(name, what, fields, wanted)
+        try:
+            self._connection.wait_for(request, self._idle)
+        except ArchiveError as error:
+            if absent is None or request.error is None or error.code != absent:
+                raise
+        return answer(request)
+
+    def close(self) -> None:
+        """End the session and close its streams; a client of its own is closed too. May be called twice."""
+        try:
+            self._connection.close()
+        finally:
+            if self._owned_client is not None:
+                self._owned_client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<AeronArchive {self._connection!r} archive_id={self.archive_id}>"

@@ -1,0 +1,88 @@
+"""Where an archive is, and how one of its clients talks to it."""
+from libc.stdint cimport int32_t, int64_t
+
+from container.common.aeron_defaults import (
+    ARCHIVE_CONTROL_STREAM_ID, ARCHIVE_LOCAL_CONTROL_CHANNEL, ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
+    ARCHIVE_MESSAGE_TIMEOUT_NS, ARCHIVE_RESPONSE_STREAM_ID,
+)
+from container.common.channel_uri import ChannelUri, add_alias_if_absent
+from container.common.sealed cimport seal
+from container.errors import ConfigurationError
+
+
+cdef class ArchiveClientContext:
+    """Where an archive is and how to talk to it (upstream's ``AeronArchive.Context``); checked when it is
+    made.
+
+    ``control_channel`` and ``control_stream_id`` are what the archive listens to; ``response_channel`` and
+    ``response_stream_id`` are what it answers on, and the latter must be this client's alone.
+    ``term_buffer_length`` (bytes), ``term_buffer_sparse`` and ``mtu_length`` (bytes) are added to both
+    channels where they do not say. Sparse log buffers, upstream's default here whatever the driver's is, turn a full
+    ``/dev/shm`` into a SIGBUS of whoever writes. ``message_timeout_ns`` is the limit of a whole connect and of each
+    request. ``client_name`` is what the archive shows of this client. ``credentials_supplier`` has
+    ``encoded_credentials() -> bytes`` and ``on_challenge(bytes) -> bytes``, or is None.
+    """
+
+    cdef readonly str control_channel
+    cdef readonly int32_t control_stream_id
+    cdef readonly str response_channel
+    cdef readonly int32_t response_stream_id
+    cdef readonly int64_t message_timeout_ns
+    cdef readonly int32_t message_retry_attempts
+    cdef readonly int32_t term_buffer_length
+    cdef readonly bint term_buffer_sparse
+    cdef readonly int32_t mtu_length
+    cdef readonly str client_name
+    cdef readonly object credentials_supplier
+
+    def __init__(
+            self, *, str control_channel not None=ARCHIVE_LOCAL_CONTROL_CHANNEL,
+            int32_t control_stream_id=ARCHIVE_CONTROL_STREAM_ID,
+            str response_channel not None=ARCHIVE_LOCAL_CONTROL_CHANNEL,
+            int32_t response_stream_id=ARCHIVE_RESPONSE_STREAM_ID,
+            int64_t message_timeout_ns=ARCHIVE_MESSAGE_TIMEOUT_NS,
+            int32_t message_retry_attempts=ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
+            int32_t term_buffer_length=64 * 1024, bint term_buffer_sparse=False, int32_t mtu_length=1408,
+            str client_name not None="", credentials_supplier=None):
+        ChannelUri.parse(control_channel)
+        ChannelUri.parse(response_channel)
+        for name, value in (
+                ("message_timeout_ns", message_timeout_ns), ("message_retry_attempts", message_retry_attempts)):
+            if value < 1:
+                raise ConfigurationError(f"archive {name} must be at least 1, not {value}")
+        self.control_channel = control_channel
+        self.control_stream_id = control_stream_id
+        self.response_channel = response_channel
+        self.response_stream_id = response_stream_id
+        self.message_timeout_ns = message_timeout_ns
+        self.message_retry_attempts = message_retry_attempts
+        self.term_buffer_length = term_buffer_length
+        self.term_buffer_sparse = term_buffer_sparse
+        self.mtu_length = mtu_length
+        self.client_name = client_name
+        self.credentials_supplier = credentials_supplier
+
+    @classmethod
+    def for_service(
+            cls, cluster_id, service_id, *, str control_channel not None=ARCHIVE_LOCAL_CONTROL_CHANNEL, **settings):
+        """The context of a service's container: IPC channels with aliases that name cluster and service, and
+        the response stream that upstream's container would use.
+
+        ``settings`` are fields of the context. ``response_channel`` is ``control_channel`` if not given;
+        ``response_stream_id`` is the base (20) to which the ids are added.
+        """
+        base = settings.pop("response_stream_id", ARCHIVE_RESPONSE_STREAM_ID)
+        response_channel = settings.pop("response_channel", control_channel)
+        for channel in (control_channel, response_channel):
+            if not channel.startswith("aeron:ipc"):
+                raise ConfigurationError(f"local archive control must be IPC, not {channel!r}")
+        return cls(
+            control_channel=add_alias_if_absent(
+                control_channel, f"sc-{service_id}-archive-ctrl-req-cluster-{cluster_id}"),
+            response_channel=add_alias_if_absent(
+                response_channel, f"sc-{service_id}-archive-ctrl-resp-cluster-{cluster_id}"),
+            response_stream_id=cluster_id * 100 + 100 + base + service_id + 1,
+            **settings)
+
+
+seal((ArchiveClientContext,))
