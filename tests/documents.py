@@ -118,6 +118,7 @@ _OPERATIONS = (
 )
 _AN_ARCHIVE = Checked("tests/system/test_archive_client.py has an archive and does the same")
 _SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it calls"
+_STORED = "it stores and reads files of two environments: tests/test_diff.py compares stored rows"
 _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/system/test_cluster_faults.py does that"
 
 PLAN: dict[str, Plan] = {
@@ -205,6 +206,9 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: Without Spark (python 2)": Runs(
         "member", prints="messages", replaced={"/var/lib/member-0": "{member}"}
     ),
+    "docs/pipeline.md: Without Spark (python 3)": Checked(
+        "it needs messages in SBE: tests/test_sbe_decoder.py has them"
+    ),
     "docs/replay.md: A member's log on your own machine (sh)": Commands(),
     "docs/replay.md: Without Spark (python)": Runs(
         "member",
@@ -218,7 +222,9 @@ PLAN: dict[str, Plan] = {
     "docs/replay.md: On Spark (python)": Checked(_SPARK),
     "docs/replay.md: On Spark (python 2)": Checked(_SPARK),
     "docs/replay.md: On Spark (sh)": Commands(),
-    "docs/replay.md: On Spark (python 3)": Checked(_SPARK),
+    "docs/replay.md: On Spark (python 3)": Checked(_STORED),
+    "docs/replay.md: On Spark (python 4)": Checked(_STORED),
+    "docs/replay.md: On Spark (python 5)": Checked(_SPARK),
     "docs/security.md: Ask clients for a secret (toml)": Elsewhere(
         "tests/test_security.py::test_the_guard_of_the_document_lets_in_who_knows_the_secret_and_the_node_s_own"
     ),

@@ -289,6 +289,13 @@ def test_a_start_that_fails_closes_all_and_frees_the_mark_file(
         owner.launch().close()
 
 
+class PythonIdleStrategy(NoOpIdleStrategy):
+    """One whose method nobody would call."""
+
+    def idle(self, work_count: int) -> None:
+        raise AssertionError(work_count)
+
+
 def test_a_bad_setting_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
     owner = Owner(str(tmp_path / "a"))
     for settings, text in (
@@ -297,6 +304,8 @@ def test_a_bad_setting_is_refused_before_anything_is_opened(tmp_path: Path) -> N
         ({"replication_channel": None}, "replication_channel must be given"),
         ({"idle_strategy": "never"}, "idle_strategy='never'"),
         ({"idle_strategy": lambda: 3}, "idle_strategy made 3: it must make an IdleStrategy"),
+        ({"idle_strategy": PythonIdleStrategy}, "its idle() is in Python, and only one in Cython is called"),
+        ({"idle_strategy": NoOpIdleStrategy()}, "idle_strategy=noop: give its text, or a function that makes one"),
         ({"authenticator": "no.such:Class"}, "module no.such cannot be imported"),
         ({"authorisation_service": "tests.archive_owner:Owner"}, "authorisation_service='tests.archive_owner:Owner'"),
         ({"threading_mode": "DEDICATED"}, "threading_mode='DEDICATED': must be SHARED or INVOKER"),

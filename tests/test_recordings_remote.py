@@ -402,7 +402,7 @@ def test_bytes_of_a_shipped_place_that_were_changed_are_refused(
             rows(place, view, mode=mode, filters=filters)
         assert str(refused.value) == (
             f"file://{changed}: its SHA-256 is not that of the manifest: the object was changed since it was shipped. "
-            "`aeron-cluster pipeline ship --check` finds all such objects; ship the member to an empty place"
+            "`aeron-cluster pipeline ship --check` finds all such objects: move them away, and ship again"
         )
     errors = [row["error"] for row in rows(place, view, mode="audit", filters=filters) if row["error"] is not None]
     assert any("its SHA-256 is not that of the manifest" in error for error in errors)

@@ -141,7 +141,7 @@ def test_a_state_that_differs_behind_its_form_is_found(tally: Tally, capsys: pyt
     assert "' in the other as it loads the snapshot of the first, b'" in text
     assert "' in its own." in text
     assert replay(tally, TALLY, "--other", f"{SERVICES}MiscountingTallyService", "--ignore-state") == 0
-    assert "as far as states do not count" in capsys.readouterr().out
+    assert "their states were not compared" in capsys.readouterr().out
     assert replay(tally, TALLY, "--other", FORGETFUL) == 1  # of one form, and both can load it
 
 
@@ -189,13 +189,13 @@ def test_a_release_whose_state_has_another_form_comes_to_the_recorded_states(
     assert replay(tally, f"{SERVICES}MiscountingTallyService") == 1
     assert "' in the recorded snapshot, as the service loads it, b'" in capsys.readouterr().err
     assert replay(tally, f"{SERVICES}ForeignTallyService", "--begin", "0") == 1
-    assert "The service cannot load a snapshot of that position: ValueError: this sna" in capsys.readouterr().err
+    assert ": the service cannot load a snapshot of that position: ValueError: this sna" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([TALLY, "--ignore-state"], "--ignore-state: is of a comparison, so give --other as well"),
+        ([TALLY, "--ignore-state"], "--ignore-state: compares two services, so give --other as well"),
         ([TALLY, "--until", "-1"], "must be a number from 0 on"),
         ([TALLY, "--begin", "3"], "begin_position=3: a replay can begin at"),
         (["no_such_module:Service"], "module no_such_module cannot be imported"),

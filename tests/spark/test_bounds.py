@@ -178,6 +178,14 @@ def test_a_batch_of_a_stream_has_at_most_so_many_rows(member: WrittenMember, vie
             {"startingPosition": "1", "startingTimestamp": "1971-01-01"},
             "startingPosition and startingTimestamp contradict each other: give one of them",
         ),
+        (
+            {"startingTimestamp": "2026-11-30", "endingTimestamp": "2026-11-28"},
+            "startingTimestamp=2026-11-30T00:00:00Z is behind endingTimestamp=2026-11-28T00:00:00Z: a batch would have",
+        ),
+        (
+            {"startingPosition": "96", "endingPosition": "64"},
+            "startingPosition=96 is behind endingPosition=64: a batch would have no rows",
+        ),
         ({"startingPosition": "1", "view": "snapshots"}, "startingPosition: the view 'snapshots' is not of the log"),
         ({"startingTimestamp": "1971-01-01", "view": "frames"}, "startingTimestamp: frames are chosen by positions"),
         ({"max_rows_per_batch": "0"}, "max_rows_per_batch='0': must be a positive number of rows"),

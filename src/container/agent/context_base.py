@@ -103,6 +103,10 @@ class ContextBase[SettingsType: CommonSettings](ABC):
         self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
         if callable(idle_strategy):
             self._idle_strategy_supplier = idle_strategy
+        elif isinstance(idle_strategy, IdleStrategy):
+            raise ConfigurationError(
+                f"idle_strategy={shown(idle_strategy)}: give its text, or a function that makes one at each call"
+            )
         else:
             settings["idle_strategy"] = idle_strategy
         self._given_settings = collect_settings(
@@ -184,6 +188,10 @@ class ContextBase[SettingsType: CommonSettings](ABC):
             strategy = self._idle_strategy_supplier()
             if not isinstance(strategy, IdleStrategy):
                 raise ConfigurationError(f"idle_strategy made {shown(strategy)}: it must make an IdleStrategy")
+            if any("idle" in vars(kind) for kind in type(strategy).__mro__):
+                raise ConfigurationError(
+                    f"idle_strategy made {shown(strategy)}: its idle() is in Python, and only one in Cython is called"
+                )
             return strategy
         return parse_idle_strategy(self.settings.idle_strategy)
 

@@ -522,8 +522,8 @@ def _ship(options: argparse.Namespace) -> None:
             print(fault)
         if faults:
             raise ContainerError(
-                f"{len(faults)} objects of {options.to} are missing or damaged: ship again, which copies what is "
-                "missing; remove a damaged object first"
+                f"{len(faults)} objects of {options.to} are missing or damaged: move damaged ones away, and ship "
+                "again; where the member no longer has what is missing, ship it to an empty place"
             )
         print(f"{options.to} is whole: log positions {manifest.start_position} to {manifest.end_position}")
         return

@@ -568,7 +568,7 @@ def check_objects(directory: Directory, recording_id: int, begin: int, end: int,
 def _changed(url: str) -> RecordingUnavailableError:
     return RecordingUnavailableError(
         "its SHA-256 is not that of the manifest: the object was changed since it was shipped. `aeron-cluster pipeline "
-        "ship --check` finds all such objects; ship the member to an empty place",
+        "ship --check` finds all such objects: move them away, and ship again",
         file=url,
     )
 

@@ -101,7 +101,7 @@ def run_replay(options: Any) -> None:
     """
     search_current_directory()
     if options.ignore_state and options.other is None:
-        raise ConfigurationError("--ignore-state: is of a comparison, so give --other as well")
+        raise ConfigurationError("--ignore-state: compares two services, so give --other as well")
     make = find_service(options.service)
     debuggers: list[Debugger] = []
     if options.break_at is not None:
@@ -227,7 +227,7 @@ def _state_difference(segment: ReplaySegment, make: Callable[[], object], taken:
                     loaded, snapshot.state, run=f"{words}, as the service loads it", now="in the replay"
                 )
     except ContainerError as error:
-        return f"The service cannot load a snapshot of that position: {error}"
+        return f"the service cannot load a snapshot of that position: {error}"
     return ""
 
 
@@ -249,7 +249,7 @@ def _summarise(rows: Iterator[dict[str, Any]], difference: Callable[[], str]) ->
                     since = "the beginning" if agreed is None else f"log position {agreed}"
                     raise ContainerError(
                         f"the service's state at log position {row['log_position']} differs from the recorded state; "
-                        f"it diverged after {since}. {where}"
+                        f"it diverged after {since}: {where}"
                     )
                 verdict = "as recorded, in another form"
             agreed = agreed if recorded is None else row["log_position"]
@@ -274,7 +274,9 @@ def _compare(rows: Iterator[dict[str, Any]], options: Any) -> None:
             f"{options.other} does what {options.service} does, but their states cannot be compared, first at log "
             f"position {unknown['log_position']}: {unknown['state_difference']} (--ignore-state leaves states out)"
         )
-    print(f"{options.other} does what {options.service} does{', as far as states do not count' * options.ignore_state}")
+    print(
+        f"{options.other} does what {options.service} does{'; their states were not compared' * options.ignore_state}"
+    )
 
 
 def _described(row: dict[str, Any], options: Any) -> str:

@@ -11,7 +11,7 @@ two releases do whose states have different forms: what it then writes is compar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -207,8 +207,8 @@ _ELSE = {"the first": "the other", "the other": "the first"}
 
 
 def diff_batches(
-    batches: Iterator[pa.RecordBatch],
-    other_batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
+    other_batches: Iterable[pa.RecordBatch],
     *,
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
@@ -224,8 +224,8 @@ def diff_batches(
 
 
 def _diff(
-    batches: Iterator[pa.RecordBatch],
-    other_batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
+    other_batches: Iterable[pa.RecordBatch],
     states: _States | None,
     *,
     mode: str,
@@ -255,7 +255,7 @@ def _diff(
 
 
 def _by_position(
-    batches: Iterator[pa.RecordBatch], other_batches: Iterator[pa.RecordBatch]
+    batches: Iterable[pa.RecordBatch], other_batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[list[_Row], list[_Row]]]:
     """What both services did at a log position, of all positions where they did not do the same."""
     one, two, window = _Rows(batches), _Rows(other_batches), _WINDOW_MIN
@@ -289,9 +289,9 @@ def _equal_count(left: Any, other_left: Any, window: int) -> int:
 class _Rows:
     """The rows of a replay that are still to be compared."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.left: Any = next(batches, None)
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = (batch for batch in batches if batch.num_rows > 0)  # what is filtered may be without rows
+        self.left: Any = next(self._batches, None)
         """What is left of the batch; None at the end."""
 
     @property

@@ -134,11 +134,22 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             )
         if bound is not None and bound.timestamp_ns is not None and parsed.view == "frames":
             raise ConfigurationError(f"{bound.name}: frames are chosen by positions; messages have times")
+    if parsed.starting is not None and parsed.ending is not None:
+        _refuse_reversed(parsed.starting, parsed.ending)
     if parsed.committed_only and parsed.view not in LOG_VIEWS:
         raise ConfigurationError(
             f"committed_only: the view {parsed.view!r} is not of the log; it can be used with {', '.join(LOG_VIEWS)}"
         )
     return parsed
+
+
+def _refuse_reversed(starting: Bound, ending: Bound) -> None:
+    for field in ("position", "timestamp_ns"):
+        first, last = getattr(starting, field), getattr(ending, field)
+        if first is not None and last is not None and first > last:
+            raise ConfigurationError(
+                f"{starting.name}={starting.text} is behind {ending.name}={ending.text}: a batch would have no rows"
+            )
 
 
 def field_of(name: str) -> str:
