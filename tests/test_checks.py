@@ -693,6 +693,8 @@ def test_more_forbidden_calls_are_found(call: Callable[[], object]) -> None:
         check_calls(Calling, life)
 
 
+pandas: Any = importlib.import_module("pandas")  # has no types
+
 FACTS: dict[str, Callable[[], object]] = {
     "a variable": lambda: os.environ.get("HOME"),
     "a variable by getenv": lambda: os.getenv("NO_SUCH"),
@@ -733,6 +735,11 @@ FACTS: dict[str, Callable[[], object]] = {
     "an order by numpy's generator": lambda: numpy.random.permutation(4),
     "numpy's time": lambda: numpy.datetime64("now"),
     "numpy's day": lambda: numpy.datetime64("today", "D"),
+    "a clock of pandas": lambda: pandas.Timestamp.now(),
+    "a day of pandas": lambda: pandas.Timestamp.today("UTC"),
+    "the clock as a date": lambda: time.gmtime(),
+    "the clock as a text": lambda: time.asctime(None or time.gmtime()),
+    "no seconds": lambda: time.gmtime(None),
     "local time": lambda: time.mktime((2020, 1, 1, 0, 0, 0, 0, 0, 0)),
     "an alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0),
 }
@@ -769,6 +776,15 @@ class Odd:
         raise RuntimeError(name)
 
 
+class Dates(datetime.datetime):
+    """Dates with a clock of the service's own."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Dates:
+        """The begin of a year."""
+        return cls(2024, 1, 1, tzinfo=tz)
+
+
 HARMLESS: dict[str, Callable[[], object]] = {
     "what has no attributes": lambda: Odd()(Odd()),
     "a text": lambda: "now".upper() + repr("today"),
@@ -789,6 +805,9 @@ HARMLESS: dict[str, Callable[[], object]] = {
     "a lock": lambda: threading.Lock().acquire(),
     "the thread's name": lambda: threading.current_thread().name,
     "numpy": lambda: repr(numpy.sort(numpy.frombuffer(bytes(8), "u1"))),
+    "a time of pandas": lambda: pandas.Timestamp(5, unit="ms").isoformat(),
+    "the date of a timestamp": lambda: time.asctime(time.gmtime(5)),
+    "a clock of the service's own": lambda: Dates.now(datetime.UTC),
     "a time of numpy": lambda: numpy.datetime64("2024-01-01T00:00:00"),
     "numbers by seed": lambda: numpy.random.Generator(numpy.random.PCG64(5)).integers(6),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -246,3 +248,39 @@ def test_simulations_show_where_members_differ(service: type[Adding], options: d
 def test_requests_of_other_kinds_are_shown_as_they_are() -> None:
     one, other = ScheduleTimer(1, 2), ScheduleTimer(1, 3)
     assert shown_apart(one, other) == (repr(one), repr(other))
+
+
+def test_values_that_are_too_deep_to_be_searched_are_compared_as_a_whole() -> None:
+    one: list[object] = [1]
+    other: list[object] = [2]
+    for _ in range(sys.getrecursionlimit()):
+        one, other = [one], [other]
+    left, right = shown_apart(one, other)
+    assert left.startswith("[[")
+    assert right.startswith("[[")
+
+
+class Sent:
+    """A snapshot's publication that keeps what is sent."""
+
+    max_message_length = max_payload_length = 1 << 20
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+
+    def send(self, *buffers: bytes | memoryview) -> int:
+        """Keep a message."""
+        self.messages.append(b"".join(map(bytes, buffers)))
+        return len(self.messages)
+
+
+def test_states_that_are_too_deep_to_be_searched_are_compared_by_their_messages() -> None:
+    messages = []
+    for number in (1, 2):
+        state: list[object] = [number]
+        for _ in range(sys.getrecursionlimit() - len(inspect.stack())):
+            state = [state]
+        sent = Sent()
+        container.write_snapshot(sent, state)
+        messages.append(sent.messages)
+    assert " of the snapshot: " in state_difference(*messages)

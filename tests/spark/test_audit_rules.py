@@ -190,3 +190,9 @@ def test_a_snapshot_that_a_member_deletes_while_it_is_read_is_no_finding(monkeyp
     is_invalid_now = _InvalidNow([member_of(0, is_running=True), member_of(1)])
     asked = [(0, 100), (0, 600), (1, 100), (2, 100), (0, None)]
     assert [is_invalid_now(*one) for one in asked] == [True, False, False, False, False]
+
+
+def test_a_term_whose_begin_nothing_says_ends_no_audit() -> None:
+    unknown = row(0, "log", 0)._replace(leadership_term_id=7, term_base_log_position=None, begin_position=900)
+    (text,) = texts(check_terms([*rows(0), unknown], [member_of(0)]))
+    assert "term 7 is opened at 900, and its message says that it begins at None" in text

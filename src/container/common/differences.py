@@ -59,7 +59,10 @@ def shown_apart(one: Any, other: Any) -> tuple[str, str]:
     whole, other_whole = _text(one), _text(other)
     if whole != other_whole and max(len(whole), len(other_whole)) <= _LONGEST:
         return whole, other_whole
-    found = first_difference(one, other)
+    try:
+        found = first_difference(one, other)
+    except RecursionError:  # values in values, too deep to look for the place
+        found = None
     if found is None:
         return shown(one), shown(other)
     if not found.path:

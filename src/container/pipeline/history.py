@@ -209,11 +209,12 @@ def check_terms(
 
 
 def _bases(by_term: Mapping[int, Sequence[TermRow]]) -> dict[int, int]:
-    """Where each term begins."""
-    return {
-        term: min(row.term_base_log_position for row in found if row.term_base_log_position is not None)
+    """Where each term begins, as far as anything says it."""
+    known = {
+        term: [row.term_base_log_position for row in found if row.term_base_log_position is not None]
         for term, found in by_term.items()
     }
+    return {term: min(places) for term, places in known.items() if places}
 
 
 def _absent_terms(

@@ -17,10 +17,10 @@ def state_difference(
     ``run`` and ``now`` are the words that stand behind the values of each.
     """
     try:
-        states, other_states = decode_states(one), decode_states(other)
-    except SnapshotError:
-        states = other_states = {}  # in a format of the service's own
-    if found := first_difference(states, other_states):
+        found = first_difference(decode_states(one), decode_states(other))
+    except (SnapshotError, RecursionError):
+        found = None  # in a format of the service's own, or too deep
+    if found:
         return f"{found.path}: {found.one} {run}, {found.other} {now}."
     for index, (message, other_message) in enumerate(zip(one, other, strict=False)):
         if message != other_message:

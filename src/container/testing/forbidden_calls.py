@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from types import BuiltinFunctionType, FrameType, MethodType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from container.testing.findings import ForbiddenCallError, Life
@@ -66,7 +66,7 @@ def check_calls(service: ServiceFactory, life: Life) -> None:
             found[f"order of a {kind.__name__} in {line}"] = None
 
     def see(function: Any, argument: Any) -> None:
-        if (name := _forbidden_of_numpy(function, argument)) and (line := _line_of(sys._getframe(2))):
+        if (name := _forbidden_by_argument(function, argument)) and (line := _line_of(sys._getframe(2))):
             add(name, line)
 
     with SetWatch(use, see) as watch, _WatchedMember(service, look, hear, watch) as member:
@@ -171,7 +171,7 @@ _HARMLESS = {
     "pwd": "",
     "resource": "",
     "select": "",
-    "time": "strptime",
+    "time": "asctime gmtime strptime",  # the first two are clocks without an argument, see _forbidden_by_argument
 }
 _NOTHING = ModuleType("nothing")
 _FUNCTIONS: dict[Any, str] = {
@@ -234,6 +234,7 @@ _AUDITED_MODULES = frozenset(
         "webbrowser",
     )
 )
+_CLOCKS_OF_DATES = ("now", "utcnow", "today")
 _SHARED_RANDOM = getattr(random.random, "__self__", None)
 
 
@@ -246,7 +247,7 @@ def _forbidden(frame: FrameType, function: Any) -> str | None:
             return None if _argument_count(frame) >= _BY_ARGUMENTS.get(function, sys.maxsize) else _FUNCTIONS[function]
     except TypeError:
         return None  # cannot be hashed
-    if isinstance(owner, type) and issubclass(owner, datetime.date) and name in ("now", "utcnow", "today"):
+    if isinstance(owner, type) and issubclass(owner, datetime.date) and name in _CLOCKS_OF_DATES:
         return f"{owner.__name__}.{name}"
     if owner is not None and (owner is _SHARED_RANDOM or isinstance(owner, random.SystemRandom)):
         return f"random.{name}"
@@ -271,15 +272,23 @@ def _forbidden_in_python(frame: FrameType) -> str | None:
     return None
 
 
-def _forbidden_of_numpy(function: Any, argument: Any) -> str | None:
-    """The name of a clock of numpy, or of a call of the generator that all share; None for others."""
+def _forbidden_by_argument(function: Any, argument: Any) -> str | None:
+    """The name of a clock of a compiled library, or by what it is called with, or of a call of the generator that all
+    users of numpy share; None for others."""
     if isinstance(argument, str) and argument in ("now", "today"):
         return (
             f"datetime64({argument!r})" if function is getattr(sys.modules.get("numpy"), "datetime64", None) else None
         )
+    if function is time.gmtime or function is time.asctime:
+        return f"time.{function.__name__}" if argument is None or argument is sys.monitoring.MISSING else None
     shared = getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
-    owner = function.__self__ if type(function) is MethodType else argument
-    return f"numpy.random.{function.__name__}" if owner is shared is not None else None
+    called, owner = (function.__func__, function.__self__) if type(function) is MethodType else (function, argument)
+    if owner is shared is not None:
+        return f"numpy.random.{function.__name__}"
+    if isinstance(owner, type) and issubclass(owner, datetime.date) and not isinstance(called, FunctionType):
+        name = getattr(called, "__name__", "")
+        return f"{owner.__name__}.{name}" if name in _CLOCKS_OF_DATES else None
+    return None
 
 
 def _line_of(frame: FrameType | None) -> str | None:
