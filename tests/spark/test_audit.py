@@ -286,6 +286,39 @@ def test_a_member_that_lost_terms_or_is_of_an_older_backup_is_no_pass(spark: Spa
     assert [one.name for one in report.checks if one.state != "pass"] == ["members", "terms"]
 
 
+def test_a_session_that_only_snapshots_have_was_never_opened(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing was in front of a log that begins at 0, whatever the snapshots say."""
+    history = History(tmp_path / "member")
+    history.begin_term()
+    history.open_session(1)
+    history.take_snapshot((1, 9))
+    history.close_session(1)
+    history.take_snapshot((9,))
+    member = history.finish()
+    first, second = [one["log_position"] for one in member.of_template(23)]
+    assert texts(audit(spark, options_of(member)), "sessions") == [
+        f"fail: session 9 is open in the snapshot at {at}, and not open there by the log" for at in (first, second)
+    ]
+
+
+def test_a_member_without_a_recording_log_is_audited(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    """One whose recording log is gone lacks all its terms and snapshots; an archive alone never had any."""
+    gone, alone = copy_of(member, tmp_path / "gone"), copy_of(member, tmp_path / "alone")
+    (gone.base_dir / "cluster" / "node-state.dat").touch()
+    (gone.base_dir / "cluster" / "recording.log").unlink()
+    shutil.rmtree(alone.base_dir / "cluster")
+    report = audit(spark, options_of(member, gone, alone), block_length=BLOCK)
+    found = [(one.name, one.state) for one in report.checks if one.state != "pass"]
+    assert found == [("terms", "fail"), ("snapshots", "warn")], report.checks
+    assert [text.partition(",")[0] for text in texts(report, "terms")] == [
+        f"fail: member 1: its recording log has no entry of term {term}" for term in range(2)
+    ]
+    assert len(texts(report, "snapshots")) == 4
+    assert all(text.startswith("warn: member 1 has no snapshot of ") for text in texts(report, "snapshots"))
+
+
 def test_a_log_with_holes_proves_nothing_of_sessions_and_timers(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:

@@ -138,7 +138,7 @@ def check_sessions(
             for row in faulty.orderBy("cluster_session_id").limit(FINDING_LIMIT).collect()
         ]
         count = total_of(faulty, findings, FINDING_LIMIT)
-        differences, difference_count = _snapshot_differences(sessions, snapshots, positions, state)
+        differences, difference_count = _snapshot_differences(sessions, snapshots, positions, start_position, state)
         totals = sessions.agg(f.sum("opens"), f.sum("closes"), f.sum("messages")).collect()[0]
     finally:
         sessions.unpersist()
@@ -204,19 +204,25 @@ def _senders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _snapshot_differences(
-    sessions: DataFrame, snapshots: DataFrame, positions: Sequence[int], state: State
+    sessions: DataFrame, snapshots: DataFrame, positions: Sequence[int], start: int, state: State
 ) -> tuple[list[Finding], int]:
-    """Sessions that a snapshot has and the log has not open there, and the other way round; and how many there are."""
+    """Sessions that a snapshot has and the log has not open there, and the other way round; and how many there are.
+
+    One that the log never opens must have been opened before the log begins.
+    """
     by_log = _open_at_snapshots(sessions, positions).withColumn("in_log", f.lit(True))
-    of_log = sessions.where("opens = 1").select("cluster_session_id", f.lit(True).alias("is_logged"))
+    of_log = sessions.select("cluster_session_id", "opens")
     compared = _positions_of(snapshots.sparkSession, positions)
     by_snapshot = snapshots.join(f.broadcast(compared), "snapshot_position").select(
-        "snapshot_position", "cluster_session_id", f.lit(True).alias("in_snapshot")
+        "snapshot_position",
+        "cluster_session_id",
+        f.lit(True).alias("in_snapshot"),
+        ((f.col("opened_log_position") > start) | f.lit(start == 0)).alias("is_of_log"),
     )
     joined = (
         by_snapshot.join(by_log, ["snapshot_position", "cluster_session_id"], "full")
         .join(of_log, "cluster_session_id", "left")
-        .where("is_logged and (in_log is null or in_snapshot is null)")
+        .where("if(coalesce(opens, 0) = 0, is_of_log, opens = 1 and (in_log is null or in_snapshot is null))")
     )
     findings = [
         Finding(

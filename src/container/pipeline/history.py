@@ -349,8 +349,8 @@ def _items(spark: SparkSession, options: SourceOptions) -> DataFrame:
 
 
 def snapshots_of(contents: DataFrame) -> list[SnapshotRow]:
-    """The snapshots of all members' recording logs."""
-    entries = contents.where("item = 'ENTRY'").select(*SnapshotRow._fields).collect()
+    """The snapshots of all members' recording logs; those that only a catalog has say neither service nor validity."""
+    entries = contents.where("item = 'ENTRY' and is_valid is not null").select(*SnapshotRow._fields).collect()
     return sorted(SnapshotRow(*row) for row in entries)
 
 
@@ -381,7 +381,8 @@ def check_snapshots(
     ]
     findings += _missing(entries, members)
     rows = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
-    items = rows.where("item is not null")  # What is damaged is no item, and reported below.
+    # What is damaged is no item, and reported below. What only a catalog has is of a service that it does not say.
+    items = rows.where("item is not null and is_valid is not null")
     # Members that have the snapshot at all must have each of its items.
     holders = items.groupBy(*_SNAPSHOT_KEY).agg(f.collect_set("member_key").alias("holders"))
     by_digest = items.groupBy(*_ITEM_KEY, "digest").agg(
