@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from container.errors import ContainerError
+from container.files.segments import segment_file_name, segment_position
 from container.recordings import open_member, read
-from container.recordings.frame_reader import segment_file_name, segment_position
 from container.testing.archive import ArchiveKind
 from container.testing.cluster import LocalCluster, Service
 from container.testing.process import wait_until

@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ _SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it c
 _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/system/test_cluster_faults.py does that"
 
 PLAN: dict[str, Plan] = {
+    "CONTRIBUTING.md: What a change is (plain)": NoCode("a message of a commit"),
     "README.md: Two commands (sh)": Commands(),
     "README.md: Two commands (sh 2)": Commands(),
     "README.md: A service (python)": Runs("service"),

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from container.api import Role
 from container.consensus.cluster_member import ClusterMember, ClusterMembers, parse_cluster_members
-from container.consensus.election import Election, ElectionState, NewLeadershipTerm
+from container.consensus.election import Election
+from container.consensus.election_host import ElectionState, NewLeadershipTerm
 from container.errors import ClusterEvent
 
 MS = 1_000_000

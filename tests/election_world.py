@@ -7,7 +7,8 @@ from typing import Any
 
 from container.api import Role
 from container.consensus.cluster_member import ClusterMember, ClusterMembers, parse_cluster_members
-from container.consensus.election import Election, ElectionState, NewLeadershipTerm
+from container.consensus.election import Election
+from container.consensus.election_host import ElectionState, NewLeadershipTerm
 
 MS = 1_000_000
 SESSION_ID = 777

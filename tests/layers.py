@@ -41,9 +41,9 @@ ROOMS = {
     "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
     "files": Room(
         "files that Aeron's processes share: mark file, error log and what goes into it, CnC file, catalog, recording "
-        "log, node state",
+        "log, node state; checksums, names of segment files",
         "files error_handlers",
-        "common transport storage",
+        "common codecs transport storage",
     ),
     "agent": Room(
         "running an agent: its loop, its thread, its owner, its context, several on one thread",
@@ -70,7 +70,7 @@ ROOMS = {
     "archive-store": Room(
         "the archive's directory: catalog, positions, segments, and what a crash leaves of them",
         "archive.store",
-        "common codecs storage files recordings",
+        "common codecs storage files",
     ),
     "archive-sessions": Room(
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
@@ -86,7 +86,7 @@ ROOMS = {
     "consensus": Room(
         "the native consensus module: members and elections, sessions, timers, the log in and out, snapshots, recovery",
         "consensus",
-        "interface common transport storage settings codecs files agent recordings archive archive-client",
+        "interface common transport storage settings codecs files agent archive archive-client",
     ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
@@ -104,7 +104,7 @@ ROOMS = {
     ),
     "replay": Room(
         "a recorded log, executed again by the real agent",
-        "replay recordings.diff recordings.replay",
+        "replay",
         "interface common settings codecs transport files service recordings",
     ),
     "sbe": Room("payloads that a user's SBE schema describes, as Arrow columns", "sbe", "common recordings"),
@@ -119,6 +119,7 @@ ROOMS = {
         "testing.checks testing.environment_process testing.environments testing.findings testing.forbidden_calls "
         "testing.manual_time testing.member_context testing.memory_channel testing.memory_log testing.memory_member "
         "testing.memory_stores testing.memory_stream testing.memory_transport testing.recording_service "
+        "testing.reference_member "
         "testing.scripted_consensus_module testing.scripted_life testing.scripted_member "
         "testing.scripted_messages testing.set_iteration testing.set_uses testing.snapshotting_member "
         "testing.strategies testing.transport_probe",

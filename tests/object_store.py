@@ -17,9 +17,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
+from container.files.segments import segment_file_name
 from container.recordings import open_member
 from container.recordings.cluster_time import time_unit
-from container.recordings.frame_reader import segment_file_name
 from container.recordings.identity import log_identity
 from container.recordings.remote import StorageOptions
 from container.recordings.shipped import Piece, ShippedManifest, ShippedObject, encode_manifest, manifest_path

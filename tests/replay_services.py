@@ -132,6 +132,53 @@ class ForgetfulTallyService(TallyService):
         snapshot_publication.send(STATE.pack(2 * self.count, self.sum))
 
 
+class UpgradedTallyService(TallyService):
+    """A release whose state has another form; it loads the old one."""
+
+    MARK = b"second form"
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        self.cluster = cluster
+        if snapshot_image is not None:
+            (state,) = snapshot_image
+            self.count, self.sum = STATE.unpack(self.load(state))
+
+    def load(self, state: bytes) -> bytes:
+        """The numbers of a state in one of both forms."""
+        return state.removeprefix(self.MARK)
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        snapshot_publication.send(self.MARK, STATE.pack(self.count, self.sum))
+
+
+class MiscountingTallyService(UpgradedTallyService):
+    """One that counts otherwise, which no answer shows."""
+
+    def on_number(self, session: ClientSession | None, timestamp: int, payload: bytes) -> None:
+        super().on_number(session, timestamp, payload)
+        self.extra = getattr(self, "extra", 0) + 1
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        snapshot_publication.send(self.MARK, STATE.pack(self.count, self.sum + getattr(self, "extra", 0)))
+
+
+class ForeignTallyService(UpgradedTallyService):
+    """One that does not load the old form."""
+
+    def load(self, state: bytes) -> bytes:
+        """The numbers of a state in the new form."""
+        if not state.startswith(self.MARK):
+            raise ValueError("this snapshot is of the old release")
+        return super().load(state)
+
+
+class ForeignGenerousTallyService(ForeignTallyService):
+    """One that also answers otherwise, from a message late in the log on."""
+
+    def text(self) -> bytes:
+        return super().text() if self.count < 200 else b"%d!" % self.sum
+
+
 class BrokenTallyService(TallyService):
     """Cannot start from a snapshot."""
 

@@ -122,6 +122,24 @@ class Identified(Adding):
             session.send(os.urandom(16))
 
 
+class Drawing(Numbering):
+    """Wrong: draws from the generator that all of numpy shares."""
+
+    def number(self) -> int:
+        import numpy
+
+        return int(numpy.random.randint(1_000_000))
+
+
+class Dated(Numbering):
+    """Wrong: asks numpy for the day."""
+
+    def number(self) -> int:
+        import numpy
+
+        return int(numpy.datetime64("today").astype(int))
+
+
 class Variable(Numbering):
     """Wrong: reads a variable."""
 
@@ -429,6 +447,7 @@ TABLE: dict[str, list[Planted]] = {
         Planted(Year, "calls environments"),
         Planted(Patient, "calls environments"),
         Planted(Wall, "environments"),
+        Planted(Dated, "calls"),
     ],
     "`now_ns` of `do_background_work`, or how often it is called": [
         Planted(Monotonic, "replays restarts simulations"),
@@ -439,6 +458,7 @@ TABLE: dict[str, list[Planted]] = {
         Planted(Lucky, "calls restarts"),
         Planted(Identified, "calls restarts"),
         Planted(Seeded, "restarts"),
+        Planted(Drawing, "calls restarts"),
     ],
     "the environment: variables, the process's arguments, the names of host and user, the machine's resources": [
         Planted(Variable, "calls"),

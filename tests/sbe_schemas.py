@@ -31,6 +31,20 @@ ODD = (
     *("1.5", "NaN", "-Infinity", "0x1p3", "1e999", "A", "AB", "é", "x", "optional", "constant", "required", "true"),
     *("bigEndian", "E1.V0", "E1", "E2.V1", ".", "E1.", ".V0", "C1", "S1", "T1", "D1", "G1", "messageHeader", "varData"),
 )
+NUMBERS = tuple(one for one in ODD if one.lstrip("+-").isdigit())
+LIKELY = {
+    "presence": ("optional", "constant", "required"),
+    "primitiveType": tuple(SIZES),
+    "encodingType": tuple(SIZES),
+    "characterEncoding": CHARSETS,
+    "variableLength": ("true", "TRUE", "false", "1"),
+    "byteOrder": ("bigEndian", "littleEndian", "BIG_ENDIAN"),
+    "semanticType": ("Price", "Qty", ""),
+    "nullValue": (*NUMBERS, "A", "NaN", "1.5"),
+    "minValue": (*NUMBERS, "A", "NaN"),
+    "maxValue": (*NUMBERS, "A", "NaN"),
+}
+LIKELY |= dict.fromkeys(("id", "sinceVersion", "deprecated", "offset", "blockLength", "length", "version"), NUMBERS)
 TAGS = ("type", "composite", "enum", "set", "ref", "validValue", "choice", "field", "group", "data", "message", "types")
 
 
@@ -44,14 +58,19 @@ def mutate(random: Random, root: Element) -> str:
     parents = {child: parent for parent in root.iter() for child in parent}
     every = [root, *parents]
     element = random.choice(every)
-    names = sorted({name for one in every for name in one.attrib} | {"variableLength", "semanticType", "headerType"})
+    names = sorted({name for one in every for name in one.attrib} | set(LIKELY) | {"headerType", "valueRef"})
     kind = random.choice(["set", "set", "set", "remove", "twice", "swap", "take", "move", "tag", "text", "comment"])
     text = f"{kind} {element.tag} {element.get('name')}"
     if kind == "set":
         name = random.choice([*element.attrib, random.choice(names)])
-        values = [one.get(name) for one in every if one.get(name) is not None]
-        value = random.choice([*ODD, *CHARSETS]) if random.random() < 0.7 or not values else random.choice(values)
-        element.set(name, value or "")
+        known = [one.get(name) for one in every if one.get(name) is not None]
+        if name in ("type", "dimensionType", "headerType", "encodingType"):
+            known += [one.get("name") for one in every if one.tag in ("type", "composite", "enum", "set")] + list(SIZES)
+        if name == "valueRef":
+            known += [f"{one.get('name')}.{value.get('name')}" for one in every if one.tag == "enum" for value in one]
+        likely = (*LIKELY.get(name, ()), *known, "x")
+        value = random.choice(likely if random.random() < 0.8 else (*ODD, *CHARSETS)) or ""
+        element.set(name, value)
         return f"{text} {name}={value}"
     if kind == "remove" and element.attrib:
         name = random.choice(list(element.attrib))

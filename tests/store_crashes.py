@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from container.archive.store.recording_store import Deletion, RecordingStore, StoreSettings
 from container.archive.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError, RecordingError
-from container.recordings.checksums import crc32, crc32c
+from container.files.checksums import crc32, crc32c
 from container.storage.seam import Storage
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.virtual_time import Draws

@@ -17,7 +17,7 @@ from container.archive.error_codes import GENERIC, UNKNOWN_RECORDING
 from container.archive.store.catalog import Catalog
 from container.errors import ArchiveError, ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
-from container.recordings.checksums import crc32c
+from container.files.checksums import crc32c
 from container.storage.file_storage import FileStorage
 from container.storage.seam import CREATE, Storage
 from container.testing.recordings import write_catalog

@@ -18,7 +18,7 @@ from container.archive.store.facts import Recovered
 from container.archive.store.recovery import recover
 from container.errors import ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor
-from container.recordings.checksums import crc32c
+from container.files.checksums import crc32c
 from container.storage.file_storage import FileStorage
 from container.storage.seam import CREATE, Storage
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
+import zoneinfo
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from container.errors import ConfigurationError, ContainerError
 from container.testing import environments
 from container.testing.checks import ENVIRONMENTS, DivergenceError, Environment, check_environments
 from tests.rule_breakers import Arguments, HostOnce, VariableOnce
-from tests.services import Adding, Exiting, Hour, Joining, Patient, Racing, Today, Versioned, Year
+from tests.services import Adding, Exiting, Hour, Joining, LocalTime, Patient, Racing, Today, Versioned, Year
 
 ROOT = Path(__file__).resolve().parent.parent
 LIFE = "tests.services:life"
@@ -64,6 +67,99 @@ def test_which_of_several_aspects_makes_the_difference_is_named() -> None:
     )
     with pytest.raises(DivergenceError, match=r"it differs with wall clock; look for the clock"):
         check(Year, PLAIN, other)
+
+
+def test_local_time_of_the_clock_differs_with_the_time_zone_and_with_the_clock() -> None:
+    def at(clock: str, zone: str) -> Environment:
+        return Environment({**PLAIN.variables, "TZ": zone}, wall_clock=clock)
+
+    now, later = "2041-07-09T01:30:00+00:00", "2042-07-09T01:30:00+00:00"
+    chosen = at(now, "UTC"), at(now, "America/St_Johns"), at(later, "UTC")
+    with pytest.raises(
+        DivergenceError, match="it differs with TZ, and also with wall clock; look for local time, of a "
+    ):
+        check(Today, *chosen)
+    with pytest.raises(
+        DivergenceError, match="it differs with TZ; look for local time, of a timestamp or of the clock$"
+    ):
+        check(LocalTime, *chosen)
+
+
+def test_at_every_time_a_time_zone_has_another_date() -> None:
+    zones = [zoneinfo.ZoneInfo(environment.variables["TZ"]) for environment in ENVIRONMENTS[:3]]
+    for minute in range(0, 366 * 24 * 60, 15):
+        now = datetime.datetime(2028, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(minutes=minute)
+        assert len({now.astimezone(zone).date() for zone in zones}) > 1, now
+
+
+class SystemToday(Adding):
+    """Wrong: depends on the day, by the system's clock, which the kit cannot set."""
+
+    def add(self, payload: bytes) -> None:
+        import numpy as np
+
+        self.state.names = [str(np.datetime64("today"))]
+
+
+def test_a_clock_that_the_kit_cannot_set_is_found_by_the_date_of_a_time_zone() -> None:
+    pytest.importorskip("numpy")
+    with pytest.raises(
+        DivergenceError, match="it differs with TZ; look for local time, of a timestamp or of the clock$"
+    ):
+        check(SystemToday, *ENVIRONMENTS[:4])
+
+
+class Numbered(Adding):
+    """Wrong: does something else in some processes, by their number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with Path(os.environ["PROCESSES"]).open("ab") as file:
+            file.write(b".")
+            self.number = file.tell()
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += os.environ["DIFFERING"][self.number - 1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("differing", "cause"),
+    [
+        # By process: the first, the other, the first again, and then one thing after another is changed.
+        ("0111111111", "it differs in the same environment too"),
+        ("0101111111", "it differs in the same environment too"),
+        ("0100000000", "it differs in the same environment too"),
+        ("010000100", "it differs with several of PYTHONHASHSEED, TZ, LC_ALL together, and with none of them alone"),
+        ("0101010000", "it differs with PYTHONHASHSEED; look for sets"),
+        ("0101000000", "it differs in the same environment too"),
+    ],
+)
+def test_what_differs_by_chance_or_by_the_time_is_blamed_on_nothing_else(
+    differing: str, cause: str, tmp_path: Path
+) -> None:
+    numbered = {"PROCESSES": str(tmp_path / "processes"), "DIFFERING": differing}
+    (tmp_path / "processes").touch()
+    first, other = (Environment({**one.variables, **numbered}) for one in ENVIRONMENTS[:2])
+    with pytest.raises(DivergenceError) as e:
+        check(Numbered, first, other)
+    assert cause in str(e.value)
+
+
+class Dying(Adding):
+    """Wrong: ends its process where the hash seed is another, and has another state where the time zone is."""
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += len(os.environ["TZ"])
+        if os.environ["PYTHONHASHSEED"] == "1" and os.environ["TZ"] == "UTC":
+            os._exit(3)
+
+
+def test_a_process_that_fails_while_a_cause_is_looked_for_is_a_difference() -> None:
+    with pytest.raises(DivergenceError, match="it differs with PYTHONHASHSEED, and also with TZ"):
+        check(Dying, *ENVIRONMENTS[:2])
+    fails = Environment({**PLAIN.variables, "PYTHONHASHSEED": "1"})
+    with pytest.raises(DivergenceError, match="it differs with PYTHONHASHSEED, and also with TZ"):
+        check(Dying, *ENVIRONMENTS[:2], fails)
 
 
 def test_a_service_that_has_looked_at_its_process_on_import_is_found_by_another_member() -> None:

@@ -53,6 +53,7 @@ from container.api import (
     SnapshotImage,
 )
 from container.errors import ConfigurationError, ContainerError, SnapshotError
+from container.service.state_difference import state_difference
 from container.testing import MemoryMember
 from container.testing.checks import (
     DivergenceError,
@@ -70,7 +71,6 @@ from container.testing.checks import (
     write_golden_snapshot,
 )
 from container.testing.lives import GeneratedLife
-from container.testing.snapshotting_member import state_difference
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
 from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State
@@ -132,7 +132,7 @@ def test_a_replay_finds_state_that_no_snapshot_has() -> None:
     ("one", "other", "text"),
     [
         ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "State.a[1].b: 2 in the other run, 3 now."),
-        ({"a": [1]}, {"a": [1, 2]}, "the length of State.a: 1 in the other run, 2 now."),
+        ({"a": [1]}, {"a": [1, 2]}, "the length of State.a: 1 in the other run, 2 (2 at [1]) now."),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, "the keys of State, or their order: ['a', 'b'] in the other run, ['b'"),
         ({"a": 1}, {"a": True}, "State.a: 1 in the other run, True now."),
     ],
@@ -149,8 +149,9 @@ def test_astate_difference_is_named_by_its_path(one: Any, other: Any, text: str)
 def test_astate_difference_of_other_bytes_is_named_by_its_place() -> None:
     same = bytes(100)
     text = state_difference([same, same + b"one"], [same, same + b"other"])
-    assert text.startswith("Message 1 of the snapshot differs from byte 101 on: b'")
-    assert "ne' in the other run" in text
+    assert text.startswith("Message 1 of the snapshot: b'")
+    assert "one' from byte 85 on in the other run, b'" in text
+    assert text.endswith("other' from byte 85 on now.")
     assert state_difference([same], [same, same]) == "The snapshot has 1 messages in the other run, 2 now."
 
 
@@ -725,6 +726,10 @@ FACTS: dict[str, Callable[[], object]] = {
     "the version of a package": lambda: importlib.metadata.version("pytest"),
     "a file of a package": lambda: importlib.resources.files(container).joinpath("py.typed").read_bytes(),
     "a generator of numpy": numpy.random.default_rng,
+    "the generator that all of numpy shares": lambda: numpy.random.random(),
+    "an order by numpy's generator": lambda: numpy.random.permutation(4),
+    "numpy's time": lambda: numpy.datetime64("now"),
+    "numpy's day": lambda: numpy.datetime64("today", "D"),
     "local time": lambda: time.mktime((2020, 1, 1, 0, 0, 0, 0, 0, 0)),
     "an alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0),
 }
@@ -751,7 +756,19 @@ class Pair:
     other: str = "two"
 
 
+class Odd:
+    """Can be called, and has no attributes."""
+
+    def __call__(self, *_arguments: object) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
 HARMLESS: dict[str, Callable[[], object]] = {
+    "what has no attributes": lambda: Odd()(Odd()),
+    "a text": lambda: "now".upper() + repr("today"),
     "an import": lambda: sys.modules.pop("colorsys", None) and importlib.import_module("colorsys"),
     "a date that is read": lambda: datetime.datetime.strptime("2024-01-02", "%Y-%m-%d"),
     "a date that is written": lambda: datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC).strftime("%Y-%m-%d"),
@@ -768,6 +785,7 @@ HARMLESS: dict[str, Callable[[], object]] = {
     "a lock": lambda: threading.Lock().acquire(),
     "the thread's name": lambda: threading.current_thread().name,
     "numpy": lambda: repr(numpy.sort(numpy.frombuffer(bytes(8), "u1"))),
+    "a time of numpy": lambda: numpy.datetime64("2024-01-01T00:00:00"),
     "numbers by seed": lambda: numpy.random.Generator(numpy.random.PCG64(5)).integers(6),
 }
 

@@ -10,17 +10,23 @@ import pytest
 
 from container.api import ClientSession
 from container.recordings import open_member
-from container.replay.diff import DIFF_COLUMNS, diff, diff_schema, diff_segment
-from container.replay.execution import plan_replay
+from container.replay.diff import DIFF_COLUMNS, diff, diff_batches, diff_schema, diff_segment
+from container.replay.execution import plan_replay, replay
+from examples.upgraded_counter import Counter as UpgradedCounter
+from examples.upgraded_counter import CounterV1
+from tests.recordings_world import session_message
 from tests.replay_services import (
     FAILING,
     OFFERING,
     TIMING,
     BatchTallyService,
+    ForeignTallyService,
     ForgetfulTallyService,
     GenerousTallyService,
+    MiscountingTallyService,
     MoodyTallyService,
     TallyService,
+    UpgradedTallyService,
 )
 from tests.replay_world import SERVICE_SESSION, Tally, of_kind, replayed, rows, write_tally
 
@@ -131,6 +137,54 @@ def test_states_differ_by_their_hashes(tally: Tally) -> None:
         ("STATE_HASH", "CHANGED", position) for position in (*tally.snapshots, tally.position)
     ]
     assert all(row["state_hash"] != row["other_state_hash"] for row in found)
+
+
+@pytest.mark.parametrize("batch_rows", [1, 65536])
+def test_states_of_two_forms_are_compared_by_what_both_can_load(tally: Tally, batch_rows: int) -> None:
+    path, options = tally.base_dir, {"batch_rows": batch_rows, "hash_positions": [tally.answers[20][0]]}
+    places = sorted([tally.answers[20][0], *tally.snapshots, tally.position])
+    assert compared(path, TallyService, UpgradedTallyService, **options) == []
+    assert compared(path, UpgradedTallyService, TallyService, **options) == []
+    for service, change in ((MiscountingTallyService, "CHANGED"), (ForeignTallyService, "UNKNOWN")):
+        found = compared(path, TallyService, service, **options, begin_position=0)
+        assert [(row["kind"], row["change"], row["log_position"]) for row in found] == [
+            ("STATE_HASH", change, position) for position in places
+        ]
+        assert all(row["state_difference"] for row in found)
+        assert compared(path, TallyService, service, **options, begin_position=0, ignore_state=True) == []
+
+
+def test_a_state_is_compared_through_its_upgrades(tmp_path: Path) -> None:
+    def text(payload: bytes) -> int:
+        return log.world.log.append(session_message(1, payload, timestamp=log.now_ms))
+
+    log = Tally(tmp_path / "member")
+    log.open_session(1)
+    for number in range(20):
+        text(b"ada+%d" % number)
+    before = text(b"ada+1")
+    switch = text(b"use rules 2")
+    after = text(b"ada+2")
+    log.finish()
+    options = {"hash_positions": [before, switch]}
+    found = compared(log.base_dir, CounterV1, UpgradedCounter, **options, end_position=before + 96)
+    assert [(row["kind"], row["log_position"]) for row in found] == [("EGRESS", switch), ("STATE_HASH", switch)]
+    assert "State.rules" not in found[1]["state_difference"]
+    assert found[1]["state_difference"].startswith(
+        "Counter.rules: 1 in the other as it loads the snapshot of the first, 2"
+    )
+    assert compared(log.base_dir, CounterV1, UpgradedCounter, end_position=before) == []
+    assert compared(log.base_dir, UpgradedCounter, CounterV1, end_position=before) == []
+    assert compared(log.base_dir, CounterV1, UpgradedCounter)[1]["log_position"] == after
+
+
+def test_the_states_of_stored_replays_can_be_left_out(tally: Tally) -> None:
+    def stored(service: type[TallyService]) -> Any:
+        return iter(list(replay(tally.base_dir, service)))
+
+    found = rows(diff_batches(stored(TallyService), stored(UpgradedTallyService)))
+    assert {row["kind"] for row in found} == {"STATE_HASH"}
+    assert rows(diff_batches(stored(TallyService), stored(UpgradedTallyService), ignore_state=True)) == []
 
 
 def test_segments_begin_with_the_recorded_state(tally: Tally) -> None:

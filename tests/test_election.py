@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from container.api import Role
-from container.consensus.election import Election, ElectionState
+from container.consensus.election import Election
+from container.consensus.election_host import ElectionState
 from container.errors import AgentTermination, ClusterError, ClusterEvent, TimedOutError
 from tests.election_model import Cluster, Term, Violation
 from tests.election_world import MS, RECORDING_ID, SESSION_ID, Scene

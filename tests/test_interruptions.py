@@ -137,10 +137,13 @@ def test_an_error_that_is_handled(number: signal.Signals, logger: logging.Logger
     assert raised(lambda: handler(ValueError("error"))) is expected(number)
 
 
-def test_what_no_handler_of_a_signal_has_raised_stays_swallowed(number: signal.Signals) -> None:
+@pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt])
+def test_what_no_handler_of_a_signal_has_raised_stays_swallowed(
+    number: signal.Signals, failure: type[BaseException]
+) -> None:
     class Ending(io.StringIO):
         def write(self, _text: str) -> int:
-            raise SystemExit(4)
+            raise failure
 
     assert raised(lambda: print_line("line", Ending())) is None
 
@@ -149,7 +152,7 @@ def test_another_thread_is_not_interrupted(number: signal.Signals) -> None:
     done: list[object] = []
 
     def work() -> None:
-        interruptions.keep(KeyboardInterrupt())
+        interruptions.keep(KeyboardInterrupt())  # without a traceback, as from C
         done.append(True)
 
     thread = threading.Thread(target=work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Callable
 from typing import Any
@@ -211,7 +212,9 @@ def test_a_call_of_the_cluster_comes_to_the_same_in_the_agent_and_in_the_member(
 
 
 def test_the_context_of_a_service_has_what_that_of_a_container_has() -> None:
-    names = {name for name in [*vars(Context), *Context.__annotations__] if not name.startswith("_")}
+    kinds = Context.__mro__[: Context.__mro__.index(abc.ABC)]
+    known = [name for kind in kinds for name in (*vars(kind), *vars(kind).get("__annotations__", ()))]
+    names = sorted({name for name in known if not name.startswith("_")})
     kept: list[Any] = []
 
     class Keeping(Adding):
@@ -228,6 +231,9 @@ def test_the_context_of_a_service_has_what_that_of_a_container_has() -> None:
         assert isinstance(context.service, Keeping)
         assert isinstance(context.new_idle_strategy(), IdleStrategy)
         assert context.summary() in str(context)
+        assert context.summary() in context.started_text()
+        assert context.message_of(ValueError("why")) == "why"
+        context.check_directory()
         assert context.bounded_text(Odd()).endswith("<its text could not be made: RuntimeError>")
         with pytest.raises(ConcurrentConcludeError):
             context.conclude()

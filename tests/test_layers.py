@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.layers import PACKAGE, ROOMS, ROOT, imported_by, markdown, modules, room_of, uses
+from tests.room_picture import PLACE, picture, reduced, rows_of
 
 
 def test_every_module_is_in_a_room_and_every_room_has_modules() -> None:
@@ -84,14 +85,21 @@ def test_the_document_has_the_table() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("public", "place"),
-    [
-        ("container.recordings.replay", "container.replay.execution"),
-        ("container.recordings.diff", "container.replay.diff"),
-    ],
-)
-def test_what_has_moved_keeps_its_public_name(public: str, place: str) -> None:
-    names = import_module(public)
-    assert names.__all__
-    assert [name for name in names.__all__ if getattr(names, name) is not getattr(import_module(place), name)] == []
+def test_the_document_has_the_picture() -> None:
+    assert PLACE.read_text(encoding="utf-8") == picture(), "run `python -m tests.room_picture`"
+
+
+def test_an_arrow_is_left_out_where_a_longer_way_leads() -> None:
+    uses = {"low": set[str](), "middle": {"low"}, "high": {"low", "middle"}}
+    assert reduced(uses) == {"low": set(), "middle": {"low"}, "high": {"middle"}}
+    assert rows_of(uses) == {"low": 0, "middle": 1, "high": 2}
+
+
+def test_the_way_of_a_message_names_modules() -> None:
+    """The picture is drawn by hand."""
+    known = {module.rpartition(".")[2] for module in modules()}
+    drawn = re.findall(
+        r'<text x="[^"]*" y="[^"]*">([^<]*)<', (PLACE.parent / "message.svg").read_text(encoding="utf-8")
+    )
+    assert len(drawn) == 12
+    assert {name for name in drawn if name not in known} == {"your service"}

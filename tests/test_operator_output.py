@@ -189,7 +189,7 @@ def test_the_archive_s_words_stand_beside_the_one_that_runs_it() -> None:
 
 
 def test_election_states_are_those_of_the_consensus_module() -> None:
-    from container.consensus.election import ElectionState
+    from container.consensus.election_host import ElectionState
 
     assert [state.name for state in ElectionState] == list(ELECTION_STATES)
 

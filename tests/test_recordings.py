@@ -559,7 +559,7 @@ def test_an_error_survives_pickling(tmp_path: Path) -> None:
 def test_without_pyarrow_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r'pip install "aeron-cluster-container\[spark\]"'):
+    with pytest.raises(ImportError, match=r'pip install "aeron-cluster-container\[recordings\]"'):
         schema("messages")
     with pytest.raises(ImportError, match="reading recordings needs pyarrow"):
         next(read(tmp_path, "messages"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from container.codecs.messages import encode
-from container.recordings.checksums import crc32, crc32c
+from container.files.checksums import crc32, crc32c
 from tests.plain_decoder import Frame, frames
 from tests.recordings_world import SEGMENT_LENGTH, World, failure_of, rows_of, session_message
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from container.__main__ import main
 from container.replay.command import stopping
@@ -119,9 +122,80 @@ def test_a_service_that_cannot_be_stopped_is_refused() -> None:
         stopping(object, 5, [])()
 
 
+SERVICES = "tests.replay_services:"
+
+
+def test_two_releases_with_states_of_different_forms_are_compared(
+    tally: Tally, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upgraded = f"{SERVICES}UpgradedTallyService"
+    assert replay(tally, TALLY, "--other", upgraded) == 0
+    assert f"{upgraded} does what {TALLY} does" in capsys.readouterr().out
+    assert replay(tally, upgraded, "--other", TALLY, "--begin", str(tally.snapshots[0])) == 0
+
+
+def test_a_state_that_differs_behind_its_form_is_found(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay(tally, TALLY, "--other", f"{SERVICES}MiscountingTallyService") == 1
+    text = capsys.readouterr().err
+    assert f"from log position {tally.snapshots[0]} on: STATE_HASH CHANGED: Message 0 of the snapshot: " in text
+    assert "' in the other as it loads the snapshot of the first, b'" in text
+    assert "' in its own." in text
+    assert replay(tally, TALLY, "--other", f"{SERVICES}MiscountingTallyService", "--ignore-state") == 0
+    assert "as far as states do not count" in capsys.readouterr().out
+    assert replay(tally, TALLY, "--other", FORGETFUL) == 1  # of one form, and both can load it
+
+
+def test_states_that_cannot_be_compared_end_no_comparison_of_answers(
+    tally: Tally, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin = ("--begin", "0")
+    assert replay(tally, TALLY, "--other", f"{SERVICES}ForeignTallyService", *begin) == 1
+    text = capsys.readouterr().err
+    assert f"their states cannot be compared, first at log position {tally.snapshots[0]}: the other cannot load" in text
+    assert "ValueError: this snapshot is of the old release" in text
+    assert "; the first cannot load the snapshot of the other: " in text
+    assert "(--ignore-state leaves states out)" in text
+    assert replay(tally, TALLY, "--other", f"{SERVICES}ForeignTallyService", "--ignore-state", *begin) == 0
+    for options in ((), ("--ignore-state",)):
+        assert replay(tally, TALLY, "--other", f"{SERVICES}ForeignGenerousTallyService", *options, *begin) == 1
+        assert ": EGRESS CHANGED of session " in capsys.readouterr().err
+
+
+def test_without_pyarrow_the_error_names_the_extra_that_brings_it(
+    tally: Tally, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert replay(tally, TALLY) == 1
+    text = capsys.readouterr().err
+    assert text.endswith('needs pyarrow: pip install "aeron-cluster-container[recordings]"\n')
+    extras = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert [Requirement(text).name for text in extras["optional-dependencies"]["recordings"]] == ["pyarrow"]
+
+
+def test_what_differs_is_shown_of_both(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = next(answer for answer in tally.answers if b" after " in answer[3] and int(answer[3].split()[-1]) >= 10)
+    assert replay(tally, TALLY, "--other", GENEROUS) == 1
+    other = answer[3].split()[0] + b"!"
+    assert f"EGRESS CHANGED of session {answer[2]}; payload: {answer[3]!r} of {TALLY}, {other!r} of {GENEROUS}" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_release_whose_state_has_another_form_comes_to_the_recorded_states(
+    tally: Tally, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay(tally, f"{SERVICES}UpgradedTallyService") == 0
+    assert capsys.readouterr().out.count(", as recorded, in another form") == len(tally.snapshots)
+    assert replay(tally, f"{SERVICES}MiscountingTallyService") == 1
+    assert "' in the recorded snapshot, as the service loads it, b'" in capsys.readouterr().err
+    assert replay(tally, f"{SERVICES}ForeignTallyService", "--begin", "0") == 1
+    assert "The service cannot load a snapshot of that position: ValueError: this sna" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        ([TALLY, "--ignore-state"], "--ignore-state: is of a comparison, so give --other as well"),
         ([TALLY, "--until", "-1"], "must be a number from 0 on"),
         ([TALLY, "--begin", "3"], "begin_position=3: a replay can begin at"),
         (["no_such_module:Service"], "module no_such_module cannot be imported"),

@@ -196,6 +196,7 @@ READ = [
     ('<type name="T" primitiveType="char" presence="constant" length="5"> EUR</type>', "", b"", " EUR"),
     ('<type name="T" primitiveType="uint8" presence="constant">300</type>', "", b"", 300),
     ('<type name="T" primitiveType="int8" presence="constant">+7<!-- not --> 8</type>', "", b"", 7),
+    ('<type name="T" primitiveType="int8" presence="constant"><?a 7?>8</type>', "", b"", 7),
     ('<type name="T" primitiveType="float" presence="constant"> 0x1p3f </type>', "", b"", 8.0),
     ('<type name="T" primitiveType="int32" presence="constant">5</type>', 'presence="required"', b"", 5),
     (

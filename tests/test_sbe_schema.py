@@ -38,6 +38,11 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
     [
         ("", "is no XML: no element found"),
         ("<a", "is no XML: unclosed token"),
+        (schema(message("<x>" * 100_000 + "</x>" * 100_000)), "has elements in elements too deep to be read"),
+        (
+            schema(message(""), f'<type name="T" primitiveType="double" presence="constant">{"9" * 1_000_000}x</type>'),
+            " is no number",
+        ),
         ("<a/>", "a: the root of an SBE schema is messageSchema"),
         (schema(message("")).replace('package="p"', ""), "messageSchema: needs the attribute package"),
         (schema(message(""), attributes=""), "messageSchema: needs the attribute id"),
@@ -167,6 +172,14 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
         (
             schema(message('<x:field xmlns:x="urn:x" name="a" id="1" type="int8"/>')),
             "field 'a': cannot have a prefix",
+        ),
+        (
+            schema(
+                message(""),
+                '<x:type xmlns:x="urn:x" name="T" primitiveType="int8"/>'
+                '<composite name="C"><ref name="t" type="T"/></composite>',
+            ),
+            "type 'T': cannot have a prefix",
         ),
         (
             schema(message(FIELD.format("int8").replace("/>", ' sinceVersion="1"/>'))),

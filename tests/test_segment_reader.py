@@ -11,7 +11,7 @@ import pytest
 from container.archive.store.segment_reader import SegmentReader
 from container.errors import RecordingError, RecordingUnavailableError
 from container.files.catalog import RecordingDescriptor
-from container.recordings.checksums import crc32
+from container.files.checksums import crc32
 from container.storage.file_storage import FileStorage
 from container.storage.seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk

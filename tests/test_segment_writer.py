@@ -13,7 +13,7 @@ from container.archive.store.segment_reader import SegmentReader
 from container.archive.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
-from container.recordings.checksums import crc32, crc32c
+from container.files.checksums import crc32, crc32c
 from container.storage.file_storage import FileStorage
 from container.storage.seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk

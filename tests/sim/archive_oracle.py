@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from container.recordings.checksums import crc32, crc32c
+from container.files.checksums import crc32, crc32c
 
 HEADER_LENGTH = 32
 TERM_LENGTH = 1 << 16

@@ -28,7 +28,7 @@ from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.cnc_file import CncFile
-from container.recordings.frame_reader import segment_file_name, segment_position
+from container.files.segments import segment_file_name, segment_position
 from container.testing import transport_probe as seam
 from container.testing.archive import LocalArchive
 from container.testing.process import Process

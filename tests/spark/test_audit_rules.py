@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from container.pipeline.history import SnapshotRow, TermRow, _missing, check_terms
+from container.pipeline.history import SnapshotRow, TermRow, _InvalidNow, _missing, check_terms
 from container.pipeline.log_bytes import AuditedMember
 from container.pipeline.members import check_members
 from container.recordings import LogRange, Member
+from tests.recordings_world import entry
 
 BASES = (0, 400, 400, 800)
 """Where leadership terms begin; the second one is empty, and has no message in any log."""
@@ -180,3 +181,12 @@ def test_a_snapshot_that_was_deleted_or_not_yet_taken_is_not_missed() -> None:
         f"warn: member 1 has no snapshot of {name} at 600, others have"
         for name in ("the consensus module", "service 0")
     ]
+
+
+def test_a_snapshot_that_a_member_deletes_while_it_is_read_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its recording goes first, and its entry does not count a moment later."""
+    entries = [entry(0, 1, entry_type=1, log_position=100, is_valid=False), entry(1, 2, entry_type=1, log_position=600)]
+    monkeypatch.setattr(Member, "recording_log", lambda self, mode: entries)
+    is_invalid_now = _InvalidNow([member_of(0, is_running=True), member_of(1)])
+    asked = [(0, 100), (0, 600), (1, 100), (2, 100), (0, None)]
+    assert [is_invalid_now(*one) for one in asked] == [True, False, False, False, False]

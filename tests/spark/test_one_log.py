@@ -19,6 +19,8 @@ from container.errors import ConfigurationError, RecordingError, RecordingUnavai
 from container.files.recording_log import RecordingLogEntry, read_recording_log
 from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import MemberPositions, PositionRange
+from container.pipeline.ship import Shipper
+from container.pipeline.ship_place import open_place
 from container.recordings import open_member, plan
 from container.spark import cluster_log
 from container.spark.cluster_log import ClusterPartition, MemberLog
@@ -32,7 +34,7 @@ from container.spark.source import (
     spark_schema,
 )
 from container.testing.recordings import write_catalog, write_recording_log
-from tests.recordings_world import SEGMENT_LENGTH
+from tests.recordings_world import SEGMENT_LENGTH, write_mark
 from tests.spark.written_members import History, WrittenMember, write_history
 
 NOW = ReadAllAvailable()
@@ -639,6 +641,27 @@ def test_a_member_that_is_behind_and_has_not_purged_does_not_end_the_log(three: 
         assert read(starting=Bound("startingTimestamp", timestamp_ns=time_ms * 1_000_000)) == once[at:]
     with pytest.raises(ConfigurationError, match=rf"member any, which is committed to {once[-1]}$"):
         read(starting=Bound("startingPosition", position=once[-1] + 32))
+
+
+def test_a_shipped_place_that_was_changed_gives_no_row_where_another_member_has_it(
+    three: list[WrittenMember], tmp_path: Path
+) -> None:
+    """Rows that were given before the end of the object showed it would stay."""
+    place = tmp_path / "place"
+    write_mark(three[0].base_dir, 0)
+    Shipper(open_member(three[0].base_dir), open_place(str(place), {})).run()
+    write_mark(three[1].base_dir, 1)
+    segment = place / "archive" / "0-0.rec"
+    content = bytearray(segment.read_bytes())
+    changed = next(one for one in three[0].of_template(1) if len(one["payload"]) > 1000)
+    content[changed["log_position"] - 100] ^= 0xFF
+    segment.write_bytes(content)
+    reader = batch(place, three[1], batch_rows=1)
+    found = rows_of(reader, reader.partitions())
+    assert places(found) == positions(three[0])
+    payloads = {row["log_position"]: row["payload"] for row in found}
+    assert payloads[changed["log_position"]] == changed["payload"]
+    assert {row["member_id"] for row in found} == {0, 1}
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -71,7 +71,7 @@ def test_what_is_wrong_is_told_before_anything_runs_or_by_the_query(spark: Spark
 
 def test_no_rows_are_no_differences(spark: SparkSession, tally: Tally) -> None:
     frame = diff(spark, options_of(tally), TALLY, TallyService)
-    assert summarise_diff(frame) == DiffSummary({}, None, None)
+    assert summarise_diff(frame) == DiffSummary({}, None, None, None)
 
 
 def test_stored_replays_are_compared_like_services(spark: SparkSession, tally: Tally, tmp_path: Path) -> None:
@@ -116,6 +116,11 @@ def test_the_commands_write_tables_and_say_what_they_found(
     assert f"the services do something different from log position {first} on; rows in {out}" in error
     assert run_command(monkeypatch, spark, "diff", tally.base_dir, *services[:2], "--other", TALLY, "--out", out) == 0
     assert f"{TALLY} does what {TALLY} does" in capsys.readouterr().out
+    foreign = (*services[:2], "--other", "tests.replay_services:ForeignTallyService", "--begin", 0, "--continuous")
+    assert run_command(monkeypatch, spark, "diff", tally.base_dir, *foreign, "--out", out) == 1
+    error = capsys.readouterr().err
+    assert f"the services have states that cannot be compared from log position {tally.snapshots[0]} on; ro" in error
+    assert run_command(monkeypatch, spark, "diff", tally.base_dir, *foreign, "--ignore-state", "--out", out) == 0
 
 
 def test_the_command_fails_for_a_service_that_fails_or_has_another_state(

@@ -12,7 +12,7 @@ import pytest
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore
 from container.files.catalog import RecordingDescriptor, read_catalog
-from container.recordings.frame_reader import segment_file_name
+from container.files.segments import segment_file_name
 from container.testing import transport_probe as seam
 from container.testing.cluster import Node
 from container.testing.memory_transport import SteppingIdleStrategy

@@ -7,9 +7,12 @@ raised in it, such as one that prints a line. Without this, Ctrl-C would be lost
 from __future__ import annotations
 
 import _thread
+import opcode
 import signal
 import threading
 from types import CodeType
+
+_RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
 def keep(error: BaseException) -> None:
@@ -28,15 +31,19 @@ def keep(error: BaseException) -> None:
 
 
 def _raised_by(error: BaseException) -> signal.Signals | None:
-    """The signal whose handler is among the calls that raised an error; SIGINT for any KeyboardInterrupt."""
+    """The signal whose handler is among the calls that raised an error.
+
+    Python's own handler of SIGINT is no such call: its KeyboardInterrupt is one that no statement has raised.
+    """
     codes: set[CodeType] = set()
-    trace = error.__traceback__
+    trace, is_raised_by_statement = error.__traceback__, False
     while trace is not None:
-        codes.add(trace.tb_frame.f_code)
+        code = trace.tb_frame.f_code
+        codes.add(code)
+        is_raised_by_statement = code.co_code[trace.tb_lasti] == _RAISE
         trace = trace.tb_next
     for number in signal.Signals:
         handler = signal.getsignal(number)
-        code = getattr(getattr(handler, "__func__", handler), "__code__", None)
-        if code in codes:
+        if getattr(getattr(handler, "__func__", handler), "__code__", None) in codes:
             return number
-    return signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
+    return signal.SIGINT if isinstance(error, KeyboardInterrupt) and not is_raised_by_statement else None

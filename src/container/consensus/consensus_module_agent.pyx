@@ -38,7 +38,8 @@ from container.consensus.cluster_session cimport ClusterSession
 from container.consensus.consensus_adapter cimport ConsensusAdapter
 from container.consensus.consensus_counters cimport recovery_state_key, recovery_state_label
 from container.consensus.consensus_module_adapter cimport ConsensusModuleAdapter
-from container.consensus.election import Election, ElectionState, Failures
+from container.consensus.election import Election, Failures
+from container.consensus.election_host import ElectionState
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.log_adapter cimport LogAdapter

@@ -17,7 +17,7 @@ from container.consensus.steps import answer
 from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
 from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLog, RecordingLogEntry
-from container.recordings.frame_reader import segment_position
+from container.files.segments import segment_position
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,6 +378,7 @@ def _add_diff(words: Any) -> None:
     parser = _add_word(words, "diff", "run two services over a recorded log, and compare what they do", _diff)
     parser.add_argument("--service", required=True, metavar="package.module:Name", help="the service to compare with")
     parser.add_argument("--other", required=True, metavar="package.module:Name", help="the service that is compared")
+    parser.add_argument("--ignore-state", action="store_true", help="compare what the two do, and not their states")
     _add_range(parser)
     parser.set_defaults(word="diff")
 
@@ -444,14 +445,19 @@ def _diff(spark: SparkSession, options: argparse.Namespace) -> None:
     from container.pipeline.replay import diff, summarise_diff
 
     plan = _plan(options)
-    rows = diff(spark, source_options(options), options.service, options.other, **plan)
+    ignore_state = options.ignore_state
+    rows = diff(spark, source_options(options), options.service, options.other, ignore_state=ignore_state, **plan)
     found = summarise_diff(_stored(rows, options.out))
     for (kind, change), count in found.counts.items():
         print(f"{kind} {change}: {count}")
     if not found.counts:
         print(f"{options.other} does what {options.service} does")
         return
-    firsts = (("do something different", found.first_answer), ("have different states", found.first_state))
+    firsts = (
+        ("do something different", found.first_answer),
+        ("have different states", found.first_state),
+        ("have states that cannot be compared", found.first_unknown),
+    )
     text = ", and ".join(f"{what} from log position {at} on" for what, at in firsts if at is not None)
     raise ContainerError(f"the services {text}; rows in {options.out}")
 

@@ -17,7 +17,7 @@ from container.errors import RecordingError
 from container.pipeline.event_checks import ITEM_COLUMNS
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
 from container.pipeline.log_bytes import AuditedMember
-from container.pipeline.rows import fold_view, read_view, total_of
+from container.pipeline.rows import fold_view, read_view, task_count, total_of
 from container.recordings.member import AUDIT
 from container.spark.options import SourceOptions
 
@@ -337,7 +337,9 @@ def snapshot_contents(spark: SparkSession, options: SourceOptions) -> DataFrame:
         _digest(rows).alias("digest"),
     )
     of_kind = Window.partitionBy("member_key", "recording_id", *_SNAPSHOT_KEY, "item").orderBy("item_index")
-    return found.withColumn("place", f.coalesce("own_id", f.row_number().over(of_kind).cast("bigint")))
+    placed = found.withColumn("place", f.coalesce("own_id", f.row_number().over(of_kind).cast("bigint")))
+    # A table that is cached keeps all partitions of its shuffle.
+    return placed.coalesce(task_count(spark))
 
 
 def _items(spark: SparkSession, options: SourceOptions) -> DataFrame:

@@ -21,11 +21,11 @@ from container.common.regular_files import open_regular, read_at
 from container.errors import RecordingError, RecordingUnavailableError
 from container.files.directories import path_in
 from container.files.open_errors import PERMISSION_ADVICE, PERMISSION_ERRORS
+from container.files.segments import segment_file_name, segment_position
 from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.rows import distributed, task_count, total_of
 from container.recordings import LogRange, Member, RecordingDescriptor
 from container.recordings.frame_mask import mask_frames
-from container.recordings.frame_reader import segment_file_name, segment_position
 from container.recordings.member import AUDIT
 from container.recordings.remote import StoredDirectory
 from container.spark.source import spark_schema

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from container.replay.diff import COMPARED, KEY, SHOWN, diff_schema, diff_segment
+from container.replay.diff import COMPARED, KEY, SHOWN, UNKNOWN, diff_schema, diff_segment
 from container.replay.execution import (
     ERROR_KIND,
     STATE_HASH_KIND,
@@ -66,14 +66,21 @@ def replay(spark: SparkSession, options: SourceOptions, service: ServiceSource, 
 
 
 def diff(
-    spark: SparkSession, options: SourceOptions, service: ServiceSource, other: ServiceSource, **plan: Any
+    spark: SparkSession,
+    options: SourceOptions,
+    service: ServiceSource,
+    other: ServiceSource,
+    *,
+    ignore_state: bool = False,
+    **plan: Any,
 ) -> DataFrame:
     """Run two services over a member's recorded log: a row for all that the other one does differently.
 
     In each segment both start from the recorded state, so that what differs does not add up; the hashes at its end tell
-    whether the states differ. With ``is_continuous`` each goes on with its own state, in one partition.
+    whether the states differ. With ``is_continuous`` each goes on with its own state, in one partition. With
+    ``ignore_state`` only what they do is compared.
 
-    Arguments and errors are those of :func:`replay`; the table has the columns of
+    Other arguments and errors are those of :func:`replay`; the table has the columns of
     :data:`~container.replay.diff.DIFF_COLUMNS`.
     """
     _check_service(service)
@@ -81,7 +88,7 @@ def diff(
     mode, batch_rows = options.mode, options.batch_rows
 
     def run(segment: ReplaySegment) -> Iterator[pa.RecordBatch]:
-        return diff_segment(segment, service, other, mode=mode, batch_rows=batch_rows)
+        return diff_segment(segment, service, other, mode=mode, batch_rows=batch_rows, ignore_state=ignore_state)
 
     return _in_parallel(spark, plan_replay(furthest_log(options).member, **plan), run, diff_schema())
 
@@ -104,6 +111,7 @@ def diff_tables(rows: DataFrame, other_rows: DataFrame) -> DataFrame:
     columns = {name: f.coalesce(f"one.{name}", f"two.{name}") for name in (*_PLACE, "timestamp", "occurrence")}
     columns |= {"change": change} | {name: f.col(f"one.{name}") for name in SHOWN}
     columns |= {f"other_{name}": f.col(f"two.{name}") for name in SHOWN}
+    columns["state_difference"] = f.lit(None).cast("string")
     return joined.where(is_missing | is_added | ~reduce(and_, map(_equal, COMPARED))).select(
         [columns[field.name].alias(field.name, metadata=field.metadata) for field in spark_schema(diff_schema())]
     )
@@ -192,7 +200,9 @@ class DiffSummary(NamedTuple):
     first_answer: int | None
     """The log position from which on the services do something different."""
     first_state: int | None
-    """The log position of the first state hash that differs."""
+    """The log position of the first state that differs."""
+    first_unknown: int | None
+    """The log position of the first states that cannot be compared."""
 
 
 def summarise_diff(rows: DataFrame) -> DiffSummary:
@@ -200,9 +210,11 @@ def summarise_diff(rows: DataFrame) -> DiffSummary:
     found = rows.groupBy("kind", "change").agg(f.count("*").alias("rows"), f.min("log_position").alias("first"))
     collected = sorted(found.collect())
     answers = [row.first for row in collected if row.kind != STATE_HASH_KIND]
-    states = [row.first for row in collected if row.kind == STATE_HASH_KIND]
+    states = [row.first for row in collected if row.kind == STATE_HASH_KIND and row.change != UNKNOWN]
+    unknown = [row.first for row in collected if row.change == UNKNOWN]
     return DiffSummary(
         {(row.kind, row.change): row.rows for row in collected},
         min(answers, default=None),
         min(states, default=None),
+        min(unknown, default=None),
     )

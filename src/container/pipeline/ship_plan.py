@@ -9,7 +9,7 @@ from msgspec import structs
 
 from container.errors import ConfigurationError, ContainerError, RecordingUnavailableError
 from container.files.catalog import RecordingDescriptor
-from container.recordings.frame_reader import segment_file_name, segment_position
+from container.files.segments import segment_file_name, segment_position
 from container.recordings.identity import LogIdentity
 from container.recordings.shipped import (
     ARCHIVE_DIRECTORY,

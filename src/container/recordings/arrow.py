@@ -23,7 +23,7 @@ def import_pyarrow() -> ModuleType:
         import pyarrow
     except ImportError as error:
         raise ImportError(
-            'reading recordings needs pyarrow: pip install "aeron-cluster-container[spark]", or pyarrow alone'
+            'reading recordings needs pyarrow: pip install "aeron-cluster-container[recordings]"'
         ) from error
     module: ModuleType = pyarrow
     return module

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from container.common.values import shown, whole_number
 from container.errors import ConfigurationError, RecordingError
-from container.recordings.frame_reader import segment_file_name
+from container.files.segments import segment_file_name
 from container.recordings.log_decoder import LogDecoder
 from container.recordings.remote import file_state
 from container.recordings.term_message import TERM_TEMPLATE_ID, read_leadership_term_id, read_term_message

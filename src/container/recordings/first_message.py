@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from container.files.catalog import RecordingDescriptor
 from container.files.directories import Directory
-from container.recordings.frame_reader import segment_position
+from container.files.segments import segment_position
 from container.recordings.remote import read_segment
 
 _CLOCK_CHANGE_MIN = 120_000

@@ -16,7 +16,7 @@ from libc.string cimport memcmp, memcpy, strerror
 
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
-from container.recordings.checksums cimport CHECKSUM_CRC32, CHECKSUM_CRC32C, CHECKSUM_NONE, checksum
+from container.files.checksums cimport CHECKSUM_CRC32, CHECKSUM_CRC32C, CHECKSUM_NONE, checksum
 from container.transport.frames cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
 
 from container.errors import RecordingError, RecordingUnavailableError
@@ -24,6 +24,7 @@ from container.files.catalog import POSITION_MAX as _POSITION_MAX
 from container.files.directories import RemoteDirectory as _RemoteDirectory
 from container.files.open_errors import PERMISSION_ADVICE as _PERMISSION_ADVICE
 from container.files.open_errors import PERMISSION_ERRORS as _PERMISSION_ERRORS
+from container.files.segments import segment_file_name
 
 cdef extern from *:
     """
@@ -129,20 +130,6 @@ _WHAT = {
     FAILED_SNAPSHOT_TYPE: "the snapshot's marker has type {value}, expected {expected} (1 module, 2 service)",
     FAILED_SNAPSHOT_POSITION: "the snapshot's marker names log position {value}, expected {expected}",
 }
-
-
-def segment_file_name(int64_t recording_id, int64_t segment_position):
-    """The name (str) of a segment file: recording id and the log position where the segment begins."""
-    return f"{recording_id}-{segment_position}.rec"
-
-
-def segment_position(int64_t start_position, int64_t position, int32_t term_length, int32_t segment_length):
-    """Where the segment with a log position begins: segments are counted from the term in which the recording starts.
-
-    Upstream: AeronArchive.segmentFileBasePosition.
-    """
-    cdef int64_t first = start_position - (start_position & (term_length - 1))
-    return first + ((position - first) & ~(<int64_t> segment_length - 1))
 
 
 cdef bint is_power_of_two(int64_t value) noexcept nogil:

@@ -19,8 +19,8 @@ from container.files.directories import Directory, RemoteDirectory, path_in
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 from container.files.open_errors import is_there, unreadable
 from container.files.recording_log import RecordingLogEntry, committed_position, read_recording_log
+from container.files.segments import segment_file_name, segment_position
 from container.recordings import commit, live
-from container.recordings.frame_reader import segment_file_name, segment_position
 from container.recordings.message_reader import MessageReader
 from container.recordings.remote import (
     StorageOptions,

@@ -693,6 +693,21 @@ def _check_what_was_read(partition: Partition, filters: Filters) -> None:
     check_objects(partition.member.archive, partition.descriptor.recording_id, partition.begin_position, end)
 
 
+def check_partition(partition: Partition, filters: Filters) -> None:
+    """Compare all that a partition of the log reads of a shipped place with what was shipped, before any row is given.
+
+    :func:`read_partition` compares it as it is read: its error comes behind rows, which nobody may keep then.
+
+    Raises:
+        RecordingUnavailableError: an object has other bytes, or cannot be fetched.
+    """
+    if partition.source != "log" or partition.descriptor is None:
+        return
+    begin = max(partition.begin_position, filters.begin_position or 0)
+    end, recording_id = _last_position(partition, filters), partition.descriptor.recording_id
+    check_objects(partition.member.archive, recording_id, begin, end, is_read=False)
+
+
 def _first_to_read(partition: Partition, descriptor: RecordingDescriptor, filters: Filters) -> int:
     """The last place where a frame is known to begin, and of which no wanted message began before."""
     assert filters.begin_position is not None

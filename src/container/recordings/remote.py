@@ -28,7 +28,7 @@ from container.common.values import shown
 from container.errors import ConfigurationError, RecordingUnavailableError
 from container.files.catalog import POSITION_MAX
 from container.files.directories import Directory, RemoteDirectory, SegmentReader, open_in
-from container.recordings.frame_reader import segment_file_name
+from container.files.segments import segment_file_name
 from container.recordings.shipped import (
     MANIFEST_DIRECTORY,
     MANIFEST_LENGTH_MAX,
@@ -485,10 +485,11 @@ class StoredDirectory(RemoteDirectory):
                     self._ranges = {key: known for key, known in self._ranges.items() if key[0] != path}
                 raise _changed(f"{self.url}/{path}")
 
-    def check(self, recording_id: int, begin: int, end: int) -> None:
+    def check(self, recording_id: int, begin: int, end: int, *, is_read: bool) -> None:
         """Compare what was read of a recording between two positions; see :func:`check_objects`."""
-        for piece in [] if self._manifest is None else self._manifest.pieces(recording_id, begin, end):
-            if (piece.path, piece.sha256) in self._digests:
+        manifest = self.manifest
+        for piece in [] if manifest is None else manifest.pieces(recording_id, begin, end):
+            if not is_read or (piece.path, piece.sha256) in self._digests:
                 try:
                     self._add_to_digest(piece.path, piece.sha256, piece.length, piece.length)
                 except FileNotFoundError as error:
@@ -546,17 +547,18 @@ def checked(directory: Directory, until: int = POSITION_MAX) -> Directory:
     return directory.until(until) if isinstance(directory, StoredDirectory) else directory
 
 
-def check_objects(directory: Directory, recording_id: int, begin: int, end: int) -> None:
+def check_objects(directory: Directory, recording_id: int, begin: int, end: int, *, is_read: bool = True) -> None:
     """Compare the objects that were read of a recording between two log positions with what was shipped.
 
     Of an object that was read in part the rest is fetched, in blocks of 8 MiB; what was compared before in this process
-    is not again. Nothing is done where the member was not shipped.
+    is not again. Without ``is_read`` those are compared as well of which nothing was read. Nothing is done where the
+    member was not shipped.
 
     Raises:
         RecordingUnavailableError: an object has other bytes than were shipped, or cannot be fetched.
     """
     if isinstance(directory, StoredDirectory):
-        directory.check(recording_id, begin, end)
+        directory.check(recording_id, begin, end, is_read=is_read)
 
 
 def _changed(url: str) -> RecordingUnavailableError:

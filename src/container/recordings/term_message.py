@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from container.files.catalog import RecordingDescriptor
 from container.files.directories import Directory
-from container.recordings.frame_reader import segment_position
+from container.files.segments import segment_position
 from container.recordings.remote import read_segment
 
 # A frame's header, then the message's (DataHeaderFlyweight.java, aeron-cluster-codecs.xml).

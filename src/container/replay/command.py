@@ -6,17 +6,28 @@ import argparse
 import pdb
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from container.api import Cluster, ClusteredService
+from container.common.differences import NOTHING, shown_apart
 from container.common.object_path import search_current_directory
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
 from container.recordings import open_member
-from container.replay.diff import diff
-from container.replay.execution import ERROR_KIND, STATE_HASH_KIND, find_service, replay
+from container.replay.diff import SHOWN, UNKNOWN, diff_segment
+from container.replay.execution import (
+    ERROR_KIND,
+    STATE_HASH_KIND,
+    ReplaySegment,
+    TakenSnapshot,
+    find_service,
+    load_state,
+    plan_replay,
+    replay_segment,
+)
+from container.service.state_difference import state_difference
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +60,9 @@ def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) ->
     )
     parser.add_argument(
         "--other", metavar="package.module:ServiceClass", help="run this one beside it, and stop where they differ"
+    )
+    parser.add_argument(
+        "--ignore-state", action="store_true", help="compare what the two do, and not the states in their snapshots"
     )
     parser.add_argument("--begin", type=_position, metavar="POSITION", help="start at 0 or at a recorded snapshot")
     parser.add_argument("--until", type=_position, metavar="POSITION", help="where to end (default: what is committed)")
@@ -86,24 +100,31 @@ def run_replay(options: Any) -> None:
         ContainerError: the service failed, came to another state than was recorded, or differs from the other one.
     """
     search_current_directory()
+    if options.ignore_state and options.other is None:
+        raise ConfigurationError("--ignore-state: is of a comparison, so give --other as well")
     make = find_service(options.service)
     debuggers: list[Debugger] = []
     if options.break_at is not None:
         make = stopping(make, options.break_at, debuggers)
     member = open_member(options.recording, archive_dir=options.archive_dir, committed=options.committed)
     end = member.log().log_range.committed_position if options.until is None else options.until
-    plan = {
-        "begin_position": options.begin,
-        "end_position": options.until,
-        "service_id": options.service_id,
-        "mode": options.mode,
-        "report_progress": _Progress(end),
-    }
+    other = None if options.other is None else find_service(options.other)
+    (segment,) = plan_replay(
+        member,
+        begin_position=options.begin,
+        end_position=options.until,
+        service_id=options.service_id,
+        is_continuous=True,
+    )
+    given = {"mode": options.mode, "report_progress": _Progress(end)}
+    taken: deque[TakenSnapshot] = deque(maxlen=1)
     try:
-        if options.other is not None:
-            _compare(_rows(diff(member, make, find_service(options.other), **plan), debuggers), options)
+        if other is not None:
+            batches = diff_segment(segment, make, other, ignore_state=options.ignore_state, **given)
+            _compare(_rows(batches, debuggers), options)
         else:
-            _summarise(_rows(replay(member, make, **plan), debuggers))
+            batches = replay_segment(segment, make, on_snapshot=taken.append, **given)
+            _summarise(_rows(batches, debuggers), lambda: _state_difference(segment, make, taken))
     finally:
         if any(debugger.was_quit for debugger in debuggers):  # what the rest of the callback was to do is missing
             raise SystemExit("the replay was ended in the debugger")
@@ -131,6 +152,8 @@ def stopping(make: Callable[[], object], position: int, debuggers: list[Debugger
         ConfigurationError: what is made is no :class:`~container.api.ClusteredService` in Python.
     """
 
+    is_due = True
+
     def made() -> object:
         service = make()
         if not isinstance(service, ClusteredService):
@@ -139,7 +162,6 @@ def stopping(make: Callable[[], object], position: int, debuggers: list[Debugger
             )
         original: type[ClusteredService] = type(service)
         cluster: Cluster | None = None
-        is_due = True
 
         def on_start(self: ClusteredService, given: Cluster, snapshot_image: Any) -> None:
             nonlocal cluster
@@ -190,7 +212,26 @@ def _rows(batches: Iterator[pa.RecordBatch], debuggers: list[Debugger]) -> Itera
         yield from batch.to_pylist()
 
 
-def _summarise(rows: Iterator[dict[str, Any]]) -> None:
+def _state_difference(segment: ReplaySegment, make: Callable[[], object], taken: deque[TakenSnapshot]) -> str:
+    """Where the last state is not the recorded one; nothing when it is that, in another form.
+
+    So it is when the service makes its own state of the recorded snapshot, and comes back from its own.
+    """
+    snapshot = taken[-1]
+    recorded = next(one for one in segment.snapshots if one.log_position == snapshot.log_position)
+    try:
+        for start, words in ((recorded, "in the recorded snapshot"), (snapshot, "after a start from its own")):
+            loaded = load_state(segment, make, start)
+            if loaded != snapshot.state:
+                return state_difference(
+                    loaded, snapshot.state, run=f"{words}, as the service loads it", now="in the replay"
+                )
+    except ContainerError as error:
+        return f"The service cannot load a snapshot of that position: {error}"
+    return ""
+
+
+def _summarise(rows: Iterator[dict[str, Any]], difference: Callable[[], str]) -> None:
     kinds: Counter[str] = Counter()
     agreed = failure = None
     for row in rows:
@@ -204,11 +245,13 @@ def _summarise(rows: Iterator[dict[str, Any]]) -> None:
             recorded = row["recorded_state_hash"]
             verdict = "no snapshot is recorded" if recorded is None else "as recorded"
             if recorded not in (None, row["state_hash"]):
-                since = "the beginning" if agreed is None else f"log position {agreed}"
-                raise ContainerError(
-                    f"the service's state at log position {row['log_position']} differs from the recorded state; "
-                    f"it diverged after {since}"
-                )
+                if where := difference():
+                    since = "the beginning" if agreed is None else f"log position {agreed}"
+                    raise ContainerError(
+                        f"the service's state at log position {row['log_position']} differs from the recorded state; "
+                        f"it diverged after {since}. {where}"
+                    )
+                verdict = "as recorded, in another form"
             agreed = agreed if recorded is None else row["log_position"]
             print(f"state at log position {row['log_position']}: {row['state_hash']}, {verdict}")
     for kind, count in sorted(kinds.items()):
@@ -218,11 +261,35 @@ def _summarise(rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _compare(rows: Iterator[dict[str, Any]], options: Any) -> None:
+    unknown = None
     for row in rows:
-        kind, change = row["kind"], row["change"]
-        found = {name: value for name, value in row.items() if value is not None and name not in ("kind", "change")}
+        if row["change"] != UNKNOWN:
+            raise ContainerError(
+                f"{options.other} differs from {options.service} from log position {row['log_position']} on: "
+                f"{_described(row, options)}"
+            )
+        unknown = unknown or row  # what the services do is compared to the end
+    if unknown is not None:
         raise ContainerError(
-            f"{options.other} differs from {options.service} from log position {row['log_position']} on: "
-            f"{kind} {change}: {shown(found)}"
+            f"{options.other} does what {options.service} does, but their states cannot be compared, first at log "
+            f"position {unknown['log_position']}: {unknown['state_difference']} (--ignore-state leaves states out)"
         )
-    print(f"{options.other} does what {options.service} does")
+    print(f"{options.other} does what {options.service} does{', as far as states do not count' * options.ignore_state}")
+
+
+def _described(row: dict[str, Any], options: Any) -> str:
+    """What differs, for whom, and what both have."""
+    text = f"{row['kind']} {row['change']}"
+    for name, words in (("cluster_session_id", "session"), ("correlation_id", "timer")):
+        if row[name] is not None:
+            text += f" of {words} {row[name]}"
+    if row["occurrence"] > 0:
+        text += f", number {row['occurrence']} from 0"
+    if row["state_difference"] is not None:
+        return f"{text}: {row['state_difference']}"
+    for name in SHOWN:
+        one, other = (NOTHING if row[column] is None else row[column] for column in (name, f"other_{name}"))
+        if one is not NOTHING or other is not NOTHING:
+            left, right = shown_apart(one, other)
+            text += f"; {name}: {left} of {options.service}, {right} of {options.other}"
+    return text

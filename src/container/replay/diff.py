@@ -3,6 +3,9 @@
 Both run side by side over :mod:`container.replay.execution`. What they send to the same client, or do to the same
 timer, at the same log position is compared one by one in its order; the order among clients does not count, for no
 client can tell. What the service's errors say does not count either, but that there is one does.
+
+States are compared by their snapshots. When these are not equal, each service starts from the snapshot of the other, as
+two releases do whose states have different forms: what it then writes is compared with its own.
 """
 
 from __future__ import annotations
@@ -14,11 +17,22 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from container.errors import ContainerError
 from container.recordings.arrow import import_pyarrow
 from container.recordings.member import STRICT, Member, open_member
 from container.recordings.partitions import BATCH_ROWS
 from container.recordings.views import Column, schema_of
-from container.replay.execution import ERROR_KIND, ReplaySegment, ServiceSource, plan_replay, replay_segment
+from container.replay.execution import (
+    ERROR_KIND,
+    STATE_HASH_KIND,
+    ReplaySegment,
+    ServiceSource,
+    TakenSnapshot,
+    load_state,
+    plan_replay,
+    replay_segment,
+)
+from container.service.state_difference import state_difference
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +41,12 @@ DIFF_COLUMNS = (
     Column("log_position", "int64", "Where the message ends in the log that both services were called with."),
     Column("timestamp", "int64", "Cluster time of that message, in the cluster's time unit."),
     Column("kind", "string", "What differs, as in a replay: EGRESS, SCHEDULE_TIMER, STATE_HASH and so on."),
-    Column("change", "string", "CHANGED, MISSING when only the first service did it, ADDED when only the other did."),
+    Column(
+        "change",
+        "string",
+        "CHANGED, MISSING when only the first service did it, ADDED when only the other did; UNKNOWN of states in two "
+        "formats when neither service can load the other's.",
+    ),
     Column("cluster_session_id", "int64", "The client concerned."),
     Column("correlation_id", "int64", "The timer concerned."),
     Column("occurrence", "int32", "Counts, from 0, what a service did of this kind for this client or timer there."),
@@ -39,6 +58,7 @@ DIFF_COLUMNS = (
     Column("other_state_hash", "string", "The hash of the other service's state."),
     Column("error", "string", "What the first service raised."),
     Column("other_error", "string", "What the other service raised."),
+    Column("state_difference", "string", "Where the states differ, or why they cannot be compared."),
 )
 """The columns of the rows of a comparison."""
 
@@ -48,6 +68,8 @@ SHOWN = (*COMPARED, "error")
 """… and those that a difference shows of both."""
 KEY = ("kind", "cluster_session_id", "correlation_id")
 """What rows at the same log position must have in common to be compared with each other."""
+UNKNOWN = "UNKNOWN"
+"""The change of states that cannot be compared."""
 _DIFF_BATCH_ROWS = 4096
 # How many rows are compared at once: more and more while they are equal, and fewer towards one that is not.
 _WINDOW_MIN, _WINDOW_MAX = 2, 65536
@@ -75,19 +97,27 @@ def diff(
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
     report_progress: Callable[[int], object] | None = None,
+    ignore_state: bool = False,
     **plan: Any,
 ) -> Iterator[pa.RecordBatch]:
     """Run two services over a member's log without a break, and yield what the other does differently.
 
     The rows are in the order of the log, so that the first one says from where on the two differ. Arguments and errors
-    are those of :func:`~container.replay.execution.replay`; in mode strict an error of either service ends both.
+    are those of :func:`~container.replay.execution.replay`; in mode strict an error of either service ends both. With
+    ``ignore_state`` only what they do is compared, and not their states.
     """
     member = path
     if not isinstance(member, Member):
         member = open_member(member, archive_dir=archive_dir, recording_id=recording_id, committed=committed)
     for segment in plan_replay(member, is_continuous=True, **plan):
         yield from diff_segment(
-            segment, service, other, mode=mode, batch_rows=batch_rows, report_progress=report_progress
+            segment,
+            service,
+            other,
+            mode=mode,
+            batch_rows=batch_rows,
+            report_progress=report_progress,
+            ignore_state=ignore_state,
         )
 
 
@@ -99,20 +129,81 @@ def diff_segment(
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
     report_progress: Callable[[int], object] | None = None,
+    ignore_state: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Run two services over one segment, and yield what the other does differently, in the order of the log.
 
-    Arguments and errors are those of :func:`~container.replay.execution.replay_segment`; ``report_progress`` is of the
-    first service. Both start from the snapshot
-    that is recorded at the segment's begin; what differs in their states then begins anew.
+    Arguments and errors are those of :func:`~container.replay.execution.replay_segment` and :func:`diff`;
+    ``report_progress`` is of the first service. Both start from the snapshot that is recorded at the segment's begin;
+    what differs in their states then begins anew.
     """
+    states = None if ignore_state else _States(segment, service, other)
+    options: dict[str, Any] = {"mode": mode, "batch_rows": batch_rows}
     with (
         closing(
-            replay_segment(segment, service, mode=mode, batch_rows=batch_rows, report_progress=report_progress)
+            replay_segment(
+                segment,
+                service,
+                report_progress=report_progress,
+                on_snapshot=None if states is None else states.on_snapshot,
+                **options,
+            )
         ) as batches,
-        closing(replay_segment(segment, other, mode=mode, batch_rows=batch_rows)) as other_batches,
+        closing(
+            replay_segment(segment, other, on_snapshot=None if states is None else states.on_other_snapshot, **options)
+        ) as other_batches,
     ):
-        yield from diff_batches(batches, other_batches, mode=mode, batch_rows=batch_rows)
+        yield from _diff(batches, other_batches, states, **options, ignore_state=ignore_state)
+
+
+class _States:
+    """The states of two services that are not equal, until they are asked for."""
+
+    def __init__(self, segment: ReplaySegment, service: ServiceSource, other: ServiceSource) -> None:
+        self._segment = segment
+        self._service = service
+        self._other = other
+        self._waiting: dict[int, TakenSnapshot] = {}
+        self._unequal: dict[int, tuple[TakenSnapshot, TakenSnapshot]] = {}
+
+    def on_snapshot(self, snapshot: TakenSnapshot) -> None:
+        """One of the first service, or of the other one as :meth:`on_other_snapshot`."""
+        if before := self._waiting.pop(snapshot.log_position, None):
+            self._keep(snapshot, before)
+        else:
+            self._waiting[snapshot.log_position] = snapshot
+
+    def on_other_snapshot(self, snapshot: TakenSnapshot) -> None:
+        """One of the other service."""
+        if before := self._waiting.pop(snapshot.log_position, None):
+            self._keep(before, snapshot)
+        else:
+            self._waiting[snapshot.log_position] = snapshot
+
+    def _keep(self, one: TakenSnapshot, two: TakenSnapshot) -> None:
+        if one.state != two.state:
+            self._unequal[one.log_position] = one, two
+
+    def compare(self, log_position: int) -> tuple[str, str] | None:
+        """The change and where it is, or None when the services agree about both states."""
+        one, two = self._unequal.pop(log_position)
+        failures = []
+        for whose, source, own, theirs in (
+            ("the other", self._other, two, one),
+            ("the first", self._service, one, two),
+        ):
+            try:
+                loaded = load_state(self._segment, source, theirs)
+            except ContainerError as error:
+                failures.append(f"{whose} cannot load the snapshot of {_ELSE[whose]}: {error}")
+                continue
+            if loaded != own.state:
+                run = f"in {whose} as it loads the snapshot of {_ELSE[whose]}"
+                return "CHANGED", state_difference(loaded, own.state, run=run, now="in its own")
+        return (UNKNOWN, "; ".join(failures)) if len(failures) == 2 else None
+
+
+_ELSE = {"the first": "the other", "the other": "the first"}
 
 
 def diff_batches(
@@ -121,16 +212,39 @@ def diff_batches(
     *,
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
+    ignore_state: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Compare the rows of two replays of the same part of the log, in its order, whoever made them.
 
-    So two releases of the same package can be compared, which no process can have at once. In mode strict an error in
+    So two releases of the same package can be compared, which no process can have at once. Their states are compared
+    by their hashes, which differ when the forms of the states do: then use ``ignore_state``. In mode strict an error in
     either ends it.
     """
+    return _diff(batches, other_batches, None, mode=mode, batch_rows=batch_rows, ignore_state=ignore_state)
+
+
+def _diff(
+    batches: Iterator[pa.RecordBatch],
+    other_batches: Iterator[pa.RecordBatch],
+    states: _States | None,
+    *,
+    mode: str,
+    batch_rows: int,
+    ignore_state: bool,
+) -> Iterator[pa.RecordBatch]:
     arrow, schema = import_pyarrow(), diff_schema()
     pending: list[_Row] = []
     for rows, other_rows in _by_position(batches, other_batches):
-        pending += _differences(rows, other_rows)
+        for row in _differences(rows, other_rows):
+            if row["kind"] == STATE_HASH_KIND:
+                if ignore_state:
+                    continue
+                if states is not None and row["change"] == "CHANGED":
+                    compared = states.compare(row["log_position"])
+                    if compared is None:
+                        continue
+                    row["change"], row["state_difference"] = compared
+            pending.append(row)
         if len(pending) >= min(batch_rows, _DIFF_BATCH_ROWS):
             yield arrow.RecordBatch.from_pylist(pending, schema=schema)
             pending = []

@@ -14,17 +14,17 @@ import logging
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from container.api import Role
-from container.codecs.messages import encode
+from container.codecs.messages import decode, encode
 from container.common import aeron_defaults
 from container.common.object_path import load_object
 from container.common.values import shown
-from container.errors import AgentTermination, Category, ConfigurationError, RecordingError
+from container.errors import AgentTermination, Category, ConfigurationError, ContainerError, RecordingError
 from container.files.catalog import RecordingDescriptor
 from container.files.directories import Directory
 from container.recordings.arrow import import_pyarrow
@@ -80,6 +80,7 @@ _RECOVERY_KEY = struct.Struct("<qqqii")
 _MAX_SERVICE_ID = 9
 _ACTION_SNAPSHOT = 2
 _READ_END = 1
+_MARK_END = 2
 
 
 def replay_schema() -> pa.Schema:
@@ -122,6 +123,26 @@ class ReplaySegment:
     """Those behind the begin, with which the service's state can be compared."""
     hash_positions: tuple[int, ...] = ()
     """Where, besides the end and the log's own snapshots, the state is hashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSnapshot:
+    """A snapshot that a service took in a replay."""
+
+    log_position: int
+    leadership_term_id: int
+    timestamp: int
+    messages: tuple[bytes, ...]
+    """All of it: markers, sessions, and the service's own messages behind the end marker."""
+
+    @property
+    def state(self) -> tuple[bytes, ...]:
+        """The service's own messages."""
+        for index, message in enumerate(self.messages):
+            name, fields = decode("cluster", message)
+            if name == "SnapshotMarker" and fields["mark"] == _MARK_END:
+                return self.messages[index + 1 :]
+        return ()
 
 
 def recorded_snapshots(member: Member, service_id: int = 0) -> list[RecordedSnapshot]:
@@ -281,6 +302,7 @@ def replay_segment(
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
     report_progress: Callable[[int], object] | None = None,
+    on_snapshot: Callable[[TakenSnapshot], object] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Run a service over one segment and yield what it does as rows, in the order of the log.
 
@@ -295,6 +317,7 @@ def replay_segment(
             start, or ends itself, ends the segment in either mode.
         batch_rows: rows of a batch at most; it also ends at 16 MiB of payload.
         report_progress: called with the log position after each duty cycle, some tens of messages.
+        on_snapshot: called with each snapshot that the service takes; its row then ends a batch.
 
     Raises:
         ConfigurationError: the mode is unknown, or the service cannot be made.
@@ -303,11 +326,36 @@ def replay_segment(
     """
     if mode not in (STRICT, PERMISSIVE):
         raise ConfigurationError(f"mode={mode!r} is unknown, use one of {STRICT}, {PERMISSIVE}")
-    run = _Run(segment, make_service(service), mode, batch_rows, report_progress)
+    run = _Run(segment, make_service(service), mode, batch_rows, report_progress, on_snapshot)
     try:
         yield from run.batches()
     finally:
         run.close()
+
+
+def load_state(
+    segment: ReplaySegment, service: ServiceSource, snapshot: TakenSnapshot | RecordedSnapshot
+) -> tuple[bytes, ...]:
+    """Have a new service start from a snapshot, take one of its own immediately, and return the state in that.
+
+    The snapshot is one of ``segment``, or one that any service took in a replay of it.
+
+    Raises:
+        RecordingError: the recording of the snapshot is damaged.
+        ContainerError: the service cannot load the snapshot; the text has what it raised.
+    """
+    position = snapshot.log_position
+    here = replace(segment, begin_position=position, end_position=position, hash_positions=())
+    taken: list[TakenSnapshot] = []
+    run = _Run(here, make_service(service), STRICT, BATCH_ROWS, None, taken.append, snapshot)
+    try:
+        rows = [row for batch in run.batches() for row in batch.to_pylist()]
+    finally:
+        run.close()
+    if not taken:
+        errors = [row["error"] for row in rows if row["kind"] == ERROR_KIND]
+        raise ContainerError(errors[0] if errors else "it took no snapshot")
+    return taken[0].state
 
 
 class _Run:
@@ -320,8 +368,11 @@ class _Run:
         mode: str,
         batch_rows: int,
         report_progress: Callable[[int], object] | None,
+        on_snapshot: Callable[[TakenSnapshot], object] | None = None,
+        start: TakenSnapshot | RecordedSnapshot | None = None,
     ) -> None:
         self._segment = segment
+        self._on_snapshot = on_snapshot
         self._report_progress = report_progress
         self._is_strict = mode == STRICT
         self._is_ended = False
@@ -337,14 +388,17 @@ class _Run:
             end=segment.committed_position,
             is_log=True,
         )
-        begin = segment.begin_snapshot
-        self._state = None
-        if begin is not None:
+        begin = start or segment.begin_snapshot
+        self._state: transport.ReplayImage | transport.MessagesImage | None = None
+        if isinstance(begin, TakenSnapshot):
+            self._state = transport.MessagesImage(begin.messages)
+        elif begin is not None:
             first = begin.descriptor.start_position
             layout = begin.descriptor.layout()
             archive_dir = checked(segment.member.archive)
             self._state = transport.ReplayImage(archive_dir, layout, begin=first, end=begin.end_position, is_log=False)
-        self._client = transport.ReplayClient(self._rows, self._log, _join_log(segment), _recovery_key(segment), 0)
+        recovery_key = _recovery_key(segment, begin)
+        self._client = transport.ReplayClient(self._rows, self._log, _join_log(segment), recovery_key, 0)
         handler = service if isinstance(service, ServiceHandler) else PythonServiceHandler(service)
         self._agent = ServiceAgent(self._context(handler))
         self._rows.begin(self._agent.cluster)
@@ -357,7 +411,9 @@ class _Run:
             service_handler=handler,
             idle_strategy=NoOpIdleStrategy(),
             mark_file=transport.ReplayMarkFile(),
-            snapshot_store=transport.ReplaySnapshotStore(self._rows, self._recorded, self._state),
+            snapshot_store=transport.ReplaySnapshotStore(
+                self._rows, self._recorded, self._state, None if self._on_snapshot is None else self._on_taken
+            ),
             on_error=self._on_error,
             record_event=self._on_error,
             callback_error_policy=SKIP,
@@ -386,6 +442,13 @@ class _Run:
         if known is None:
             return _SNAPSHOT_TERM_LENGTH, _SNAPSHOT_MTU_LENGTH, None
         return known.descriptor.term_buffer_length, known.descriptor.mtu_length, None
+
+    def _on_taken(self, messages: list[bytes]) -> None:
+        cluster, (_, marker) = self._agent.cluster, decode("cluster", messages[0])
+        assert self._on_snapshot is not None
+        self._on_snapshot(
+            TakenSnapshot(cluster.log_position, marker["leadership_term_id"], cluster.time, tuple(messages))
+        )
 
     def _on_error(self, error: BaseException) -> None:
         if isinstance(error, RecordingError):
@@ -436,6 +499,7 @@ class _Run:
     def _advance(self) -> Iterator[pa.RecordBatch]:
         """Duty cycles of the agent, until it has all that it may have."""
         while not (self._is_ended or self._log.is_drained):
+            hashed = self._rows.hash_position
             self._client.clock.advance()
             try:
                 self._agent.do_work()
@@ -448,7 +512,8 @@ class _Run:
                 yield from self._damaged(self._damage)
             if self._report_progress is not None:
                 self._report_progress(self._agent.cluster.log_position)
-            yield from self._taken()
+            # So that of two services that are compared neither is more than a snapshot ahead.
+            yield from self._taken(is_end=self._on_snapshot is not None and self._rows.hash_position != hashed)
 
     def _damaged(self, error: RecordingError) -> Iterator[pa.RecordBatch]:
         try:
@@ -503,9 +568,9 @@ def _recorded_hash(archive_dir: Directory, snapshot: RecordedSnapshot) -> str:
     return state_hash.hexdigest()
 
 
-def _recovery_key(segment: ReplaySegment) -> bytes:
+def _recovery_key(segment: ReplaySegment, snapshot: RecordedSnapshot | TakenSnapshot | None) -> bytes:
     """The key of the counter in which a consensus module says where a service begins."""
-    snapshot, service_count = segment.begin_snapshot, segment.service_id + 1
+    service_count = segment.service_id + 1
     if snapshot is None:
         fields = (_NULL_VALUE, segment.begin_position, 0)
     else:

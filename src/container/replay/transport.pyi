@@ -1,5 +1,5 @@
 # Types of container.replay.transport.
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from container.files.directories import Directory
@@ -55,6 +55,11 @@ class ReplayImage(Image):
     def close(self) -> None: ...
 
 @final
+class MessagesImage(Image):
+    def __init__(self, messages: Sequence[bytes]) -> None: ...
+    def close(self) -> None: ...
+
+@final
 class LogSubscription(Subscription): ...
 
 @final
@@ -69,7 +74,11 @@ class ReplaySnapshotReader(SnapshotReader): ...
 @final
 class ReplaySnapshotStore(SnapshotStore):
     def __init__(
-        self, rows: ReplayRows, recorded: Callable[[int], tuple[int, int, str | None]], begin: ReplayImage | None
+        self,
+        rows: ReplayRows,
+        recorded: Callable[[int], tuple[int, int, str | None]],
+        begin: Image | None,
+        on_taken: Callable[[list[bytes]], object] | None = None,
     ) -> None: ...
 
 @final

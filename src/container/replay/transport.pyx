@@ -40,6 +40,7 @@ cdef enum:
     CLIENT_ID = 1
     CONTROL_REGISTRATION_ID = 2
     SNAPSHOT_RECORDING_ID = 0
+    TERM_BITS = 30
 
 # Where a column lies in the batch.
 cdef enum:
@@ -202,6 +203,10 @@ cdef class StateHash:
 # --- out
 
 
+cdef inline int64_t _frame_length(int64_t length) noexcept nogil:
+    return (FRAME_HEADER_LENGTH + length + 31) & ~(<int64_t> 31)
+
+
 cdef class ReplayPublication(Publication):
     """Hands each message to :meth:`on_message`; it takes all at once, as a stream that is never full."""
     cdef bint _closed
@@ -232,7 +237,7 @@ cdef class ReplayPublication(Publication):
         return self._position
 
     cdef int64_t _advance(self, size_t length) noexcept:
-        self._position += (FRAME_HEADER_LENGTH + <int64_t> length + 31) & ~(<int64_t> 31)
+        self._position += _frame_length(<int64_t> length)
         return self._position
 
     cdef int64_t offer(self, const uint8_t* buffer, size_t length) except? -6:
@@ -302,9 +307,12 @@ cdef class ControlPublication(ReplayPublication):
 cdef class StatePublication(ReplayPublication):
     """A snapshot that is hashed behind its end marker, where the service's own state begins."""
     cdef StateHash _hash            # None before the end marker
+    cdef list _messages             # None when they are not kept
 
     cdef int on_message(self, const uint8_t* data, size_t length) except -1:
         cdef codec.SnapshotMarker marker
+        if self._messages is not None:
+            self._messages.append((<const char*> data)[:length])
         if self._hash is not None:
             return self._hash.add(data, length)
         if (codec.snapshot_marker_wrap(&marker, data, length) == sbe.SBE_OK
@@ -418,6 +426,61 @@ cdef class ReplayImage(Image):
         self._header.frame_length = <int32_t> (FRAME_HEADER_LENGTH + length)
 
 
+cdef class MessagesImage(Image):
+    """The messages (a sequence of bytes) of a snapshot that a service has just taken."""
+    cdef tuple _messages
+    cdef Py_ssize_t _index
+    cdef int64_t _position
+    cdef int64_t _end
+    cdef FrameHeader _header
+
+    def __init__(self, messages not None):
+        self._messages = tuple(messages)
+        self._end = sum([_frame_length(len(message)) for message in self._messages])
+        memset(&self._header, 0, sizeof(FrameHeader))
+        self._header.flags = FRAME_FLAGS_UNFRAGMENTED
+        self._header.position_bits_to_shift = TERM_BITS
+
+    def close(self):
+        """There is nothing to close."""
+
+    cdef int64_t position(self) noexcept:
+        return self._position
+
+    cdef int64_t end_of_stream_position(self) noexcept:
+        return self._end
+
+    cdef bint is_end_of_stream(self) noexcept:
+        return self._position >= self._end
+
+    cdef bint is_closed(self) noexcept:
+        return False
+
+    cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
+        cdef int fragments = 0
+        cdef int action
+        cdef int64_t begin
+        cdef bytes message
+        while fragments < fragment_limit and self._index < len(self._messages):
+            message = <bytes> self._messages[self._index]
+            begin = self._position
+            self._index += 1
+            self._position = begin + _frame_length(len(message))
+            self._header.position = self._position
+            self._header.term_offset = <int32_t> (begin & ((<int64_t> 1 << TERM_BITS) - 1))
+            self._header.term_id = <int32_t> (begin >> TERM_BITS)
+            self._header.frame_length = <int32_t> (FRAME_HEADER_LENGTH + len(message))
+            action = handler.on_fragment(<const uint8_t*> (<const char*> message), <size_t> len(message), &self._header)
+            if action == ACTION_ABORT:
+                self._index -= 1
+                self._position = begin
+                break
+            fragments += 1
+            if action == ACTION_BREAK:
+                break
+        return fragments
+
+
 cdef class LogSubscription(Subscription):
     """Has the log's image, whatever session is asked for."""
     cdef ReplayImage _image
@@ -452,6 +515,7 @@ cdef class ReplaySnapshotWriter(SnapshotWriter):
     """Becomes a row when the service has written its state."""
     cdef ReplayRows _rows
     cdef object _recorded
+    cdef object _on_taken
 
     cdef int check(self) except -1:
         return 0
@@ -460,7 +524,10 @@ cdef class ReplaySnapshotWriter(SnapshotWriter):
         return self.publication.position()
 
     cdef bint is_complete(self) except -1:
-        self._rows.put_state_hash((<StatePublication> self.publication)._hash.hexdigest(), self._recorded)
+        cdef StatePublication publication = <StatePublication> self.publication
+        self._rows.put_state_hash(publication._hash.hexdigest(), self._recorded)
+        if self._on_taken is not None:
+            self._on_taken(publication._messages)
         return True
 
     cpdef int close(self) except -1:
@@ -474,7 +541,7 @@ cdef class ReplaySnapshotReader(SnapshotReader):
         return 0
 
     cpdef int close(self) except -1:
-        (<ReplayImage> self.image).close()
+        (<object> self.image).close()
         return 0
 
 
@@ -486,15 +553,18 @@ cdef class ReplaySnapshotStore(SnapshotStore):
         recorded: a callable that for a log position gives the term length, the MTU and the hash of the snapshot that
             is recorded there; the hash is None where there is none.
         begin: the image of the snapshot to begin from, or None.
+        on_taken: called with all messages of each snapshot (a list of bytes), or None.
     """
     cdef ReplayRows _rows
     cdef object _recorded
-    cdef ReplayImage _begin
+    cdef Image _begin
+    cdef object _on_taken
 
-    def __init__(self, ReplayRows rows not None, recorded, ReplayImage begin):
+    def __init__(self, ReplayRows rows not None, recorded, Image begin, on_taken=None):
         self._rows = rows
         self._recorded = recorded
         self._begin = begin
+        self._on_taken = on_taken
 
     cdef SnapshotWriter create(self, IdleStrategy idle):
         cdef ReplaySnapshotWriter writer = ReplaySnapshotWriter.__new__(ReplaySnapshotWriter)
@@ -503,8 +573,11 @@ cdef class ReplaySnapshotStore(SnapshotStore):
         publication.term_buffer_length = term_length
         publication.max_payload_length = mtu_length - FRAME_HEADER_LENGTH
         publication.max_message_length = min(<int> term_length // 8, MESSAGE_LENGTH_MAX)
+        if self._on_taken is not None:
+            publication._messages = []
         writer.publication = publication
         writer._rows = self._rows
+        writer._on_taken = self._on_taken
         return writer
 
     cdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle):
@@ -683,4 +756,4 @@ hide((
     ReplayPublication, EgressPublication, ControlPublication, StatePublication, LogSubscription,
     ControlSubscription, ReplaySnapshotWriter, ReplaySnapshotReader, ReplayClock, ReplayCounter, ReplayPendingAdd,
 ))
-seal((ReplayRows, StateHash, ReplayImage, ReplaySnapshotStore, ReplayMarkFile, ReplayClient))
+seal((ReplayRows, StateHash, ReplayImage, MessagesImage, ReplaySnapshotStore, ReplayMarkFile, ReplayClient))

@@ -58,7 +58,7 @@ def _real(text: str) -> float | None:
     text = text.strip("".join(map(chr, range(0x21))))
     if re.fullmatch(r"[+-]?(NaN|Infinity)", text):
         return float(text)
-    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?", text, re.ASCII):
+    if re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?[fFdD]?", text, re.ASCII):
         return float(text.rstrip("fFdD"))
     if re.fullmatch(r"[+-]?0[xX]([\da-fA-F]+\.?|[\da-fA-F]*\.[\da-fA-F]+)[pP][+-]?\d+[fFdD]?", text, re.ASCII):
         mantissa, _, exponent = text.lower().partition("p")

@@ -181,6 +181,8 @@ def read_schema(path: str) -> Schema:
     try:
         root: ElementTree.Element = load(path, "xml")
         ElementInclude.include(root, loader=load, base_url=path, max_depth=DEPTH_MAX)
+    except RecursionError:
+        raise ConfigurationError(f"schema {path}: has elements in elements too deep to be read") from None
     except ConfigurationError:
         raise
     except ElementTree.ParseError as error:
@@ -228,10 +230,10 @@ class _Names:
 
 
 class _Tree(ElementTree.TreeBuilder):
-    """Keeps comments, before which the value of an element ends, and what prefixes stand for."""
+    """Keeps comments and instructions, before which the value of an element ends, and what prefixes stand for."""
 
     def __init__(self, names: _Names) -> None:
-        super().__init__(insert_comments=True)
+        super().__init__(insert_comments=True, insert_pis=True)
         self._names = names
 
     def start_ns(self, prefix: str | None, uri: str) -> None:
@@ -398,7 +400,7 @@ class _Reader:
         self._check_field(element)
         if self._presence(element) == "optional":
             raise self._wrong(element, "data cannot be optional")
-        kind, header = self._header(element, self._attribute(element, "type"))
+        kind, header = self._header(element, self._attribute(element, "type"), is_data=True)
         length = self._place(element, kind, header, "length", is_limited=True)
         content = next((one for one in header.members if one.name == "varData"), None)
         if not isinstance(content, Number | Text):
@@ -416,10 +418,15 @@ class _Reader:
 
     # Composites that are in front of something
 
-    def _header(self, element: ElementTree.Element, name: str) -> tuple[ElementTree.Element, Composite]:
+    def _header(
+        self, element: ElementTree.Element, name: str, *, is_data: bool = False
+    ) -> tuple[ElementTree.Element, Composite]:
         kind = self._type_named(element, name)
         if _local(kind) != "composite":
             raise self._wrong(element, f"the type {name!r} must be a composite")
+        parts = [part for known, part in self._parts(kind) if known != "varData"]
+        if any(map(self._is_variable, parts)) if is_data else self._is_variable(kind):
+            raise self._wrong(element, f"the type {name!r} has no length, so only data can have it")
         return kind, self._composite(kind, name, 0, 0, ())
 
     def _place(
@@ -583,6 +590,7 @@ class _Reader:
                 if target in path:
                     raise self._wrong(child, f"the composite {target!r} is in itself")
                 of = self._first[target]
+                self._refuse_prefix(of)
             at = self._number(child if child.get("offset") is not None else of, "offset", -1)  # -1 is none
             if at != -1 and offset + at < end:
                 raise self._wrong(child, f"offset={at}: what is before it ends at {end - offset}")
@@ -634,7 +642,8 @@ class _Reader:
             if _local(kind) == "type":
                 found = self._type(kind).is_variable
             elif _local(kind) == "composite":
-                found = any(self._types[one] is kind for one in self._composites_of_data if one in self._types)
+                name = kind.get("name", "")
+                found = name in self._composites_of_data and self._types.get(name) is kind
                 found = found or any(self._is_variable(part) for _, part in self._parts(kind))
             self._variable[id(kind)] = found = bool(found)
         return found
@@ -694,6 +703,8 @@ class _Reader:
         content = charsets.encode(codec, text)
         if units == length == 1:
             content = content[:1]
+        elif length > len(content):  # zeros that make no characters of four bytes do not change what is read
+            content += bytes((length - len(content)) % 4)
         return charsets.decode(codec, content).rstrip("\0")
 
     @staticmethod
@@ -728,7 +739,7 @@ class _Reader:
         if of is not None:
             least = least if of.least is None else int(of.least)
             most = most if of.most is None else int(of.most)
-        for one in self._members(kind, "validValue"):
+        for one in _children(kind, "validValue"):
             self._number(one, "deprecated", 0)
             name = self._attribute(one, "name")
             value = int(self._value(one, _value_text(one), primitive))
@@ -746,7 +757,7 @@ class _Reader:
         encoding = self._attribute(kind, "encodingType")
         primitive = encoding if encoding in UNSIGNED else self._encoding(kind, encoding).primitive
         names: dict[str, int] = {}
-        for one in self._members(kind, "choice"):
+        for one in _children(kind, "choice"):
             self._number(one, "deprecated", 0)
             name = self._attribute(one, "name")
             bit = int(self._value(one, _value_text(one), primitive))
@@ -806,9 +817,12 @@ class _Reader:
 
     def _members(self, element: ElementTree.Element, *names: str) -> Iterator[ElementTree.Element]:
         for child in _children(element, *names):
-            if self._prefixed and child.tag.rpartition("}")[0].removeprefix("{") in self._prefixed:
-                raise self._wrong(child, "cannot have a prefix")
+            self._refuse_prefix(child)
             yield child
+
+    def _refuse_prefix(self, element: ElementTree.Element) -> None:
+        if self._prefixed and element.tag.rpartition("}")[0].removeprefix("{") in self._prefixed:
+            raise self._wrong(element, "cannot have a prefix here")
 
     def _attribute(self, element: ElementTree.Element, name: str) -> str:
         value = element.get(name)
@@ -862,8 +876,11 @@ def _descendants(element: ElementTree.Element, name: str) -> Iterator[ElementTre
 
 
 def _value_text(element: ElementTree.Element) -> str | None:
-    """What an element has in front of its first comment; of a comment in front of all what it says."""
-    return element.text or (element[0].text if len(element) and not _local(element[0]) else None)
+    """What an element has in front of its first comment or instruction; of one in front of all what that says."""
+    if element.text or not len(element) or _local(element[0]):
+        return element.text
+    text = element[0].text or ""
+    return text.partition(" ")[2] if cast("Any", element[0].tag) is ElementTree.PI else text
 
 
 def _codec_of(encoding: str) -> str | None:

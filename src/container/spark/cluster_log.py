@@ -18,6 +18,7 @@ from container.recordings import LOG_VIEWS, Filters, Member, Partition, plan, re
 from container.recordings.commit import names_newest_term
 from container.recordings.identity import LogIdentity, LogTerm, log_identity, term_from
 from container.recordings.member import STRICT, Log
+from container.recordings.partitions import check_partition
 from container.spark.offsets import MemberOffset
 
 _POSITION = "log_position"
@@ -205,7 +206,8 @@ def _with_others(
 def read_rows(task: ClusterPartition, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, with the columns and perhaps one more.
 
-    Where its member fails, be it by damage, the next one that has them goes on.
+    Where its member fails, be it by damage, the next one that has them goes on. The rows that were given stay, so the
+    objects of a shipped place are compared with what was shipped before they are read.
 
     Raises:
         RecordingUnavailableError: no member has all rows, and one that may have them cannot be read now.
@@ -222,6 +224,7 @@ def read_rows(task: ClusterPartition, columns: Sequence[str], batch_rows: int) -
         wanted = _from(filters, done, partition.begin_position, partition.end_position)
         try:
             for one in [replace(partition, mode=STRICT)] if member is None else _again(member, task, wanted, done):
+                check_partition(one, wanted)
                 for batch in read_partition(one, filters=wanted, **options):
                     yield batch
                     if batch.num_rows:

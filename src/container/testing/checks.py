@@ -28,9 +28,11 @@ from typing import Any
 import msgspec
 
 from container.api import BACK_PRESSURED, NOT_CONNECTED
+from container.common.differences import shown_apart
 from container.common.error_texts import message_of
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, SnapshotError
+from container.service.state_difference import state_difference
 from container.testing.environments import ENVIRONMENTS, Environment, check_environments
 from container.testing.findings import (
     DivergenceError,
@@ -42,7 +44,7 @@ from container.testing.findings import (
 )
 from container.testing.forbidden_calls import check_calls
 from container.testing.memory_member import MemoryMember, MemorySession, MemorySnapshot, ServiceFactory
-from container.testing.snapshotting_member import SnapshottingMember, state_difference, states_of
+from container.testing.snapshotting_member import SnapshottingMember, states_of
 
 __all__ = [
     "ENVIRONMENTS",
@@ -167,7 +169,7 @@ def _compare_events(
 ) -> None:
     for number, (wanted, found) in enumerate(itertools.zip_longest(expected, events)):
         if wanted != found:
-            raise DivergenceError(text.format(number, _event(found), _event(wanted)), position)
+            raise DivergenceError(text.format(number, *_events_apart(found, wanted)), position)
 
 
 def _lived(
@@ -177,6 +179,15 @@ def _lived(
         life(member)
         timers = [("timer", {"correlation_id": name, "deadline": deadline}) for name, deadline in member.timers.items()]
         return member.events() + timers, member.log_position
+
+
+def _events_apart(
+    found: tuple[str, dict[str, Any]] | None, wanted: tuple[str, dict[str, Any]] | None
+) -> tuple[str, str]:
+    if found is None or wanted is None or found[0] != wanted[0]:
+        return _event(found), _event(wanted)
+    left, right = shown_apart(found[1], wanted[1])
+    return f"{found[0]} {left}", f"{wanted[0]} {right}"
 
 
 def _event(event: tuple[str, dict[str, Any]] | None) -> str:
@@ -402,7 +413,7 @@ def compare_golden_snapshot(service: ServiceFactory, life: Life, path: str | Pat
             return False
         error: ContainerError = DivergenceError(
             f"{file}: the state after this life is not that of the golden snapshot: "
-            f"{state_difference(golden.state, present.state, run='the snapshot')} {_UPDATE_ADVICE}",
+            f"{state_difference(golden.state, present.state, run='in the snapshot')} {_UPDATE_ADVICE}",
             present.log_position,
         )
     except FileNotFoundError:

@@ -89,7 +89,8 @@ def _wall_clock(given: Surroundings) -> Iterator[Callable[[], object] | None]:
     for name in ("monotonic", "perf_counter"):
         vars(time)[name] = _Ahead(vars(time)[name], lambda: passed)
         vars(time)[f"{name}_ns"] = _Ahead(vars(time)[f"{name}_ns"], lambda: int(passed * _NS_PER_S))
-    with time_machine.travel(datetime.datetime.fromisoformat(given.wall_clock), tick=False) as traveller:
+    # As a number: with the offset of a datetime the process would have another time zone as well.
+    with time_machine.travel(datetime.datetime.fromisoformat(given.wall_clock).timestamp(), tick=False) as traveller:
 
         def pass_time() -> None:
             nonlocal passed

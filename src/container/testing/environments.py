@@ -80,7 +80,7 @@ _FIELDS = {
 }
 _HINTS = {
     "PYTHONHASHSEED": "look for sets of texts or bytes, and hash()",
-    "TZ": "look for local time",
+    "TZ": "look for local time, of a timestamp or of the clock",
     "LC_ALL": "look for sorting or formatting by language",
     "wall clock": "look for the clock: use the timestamp of the event",
     "threads": "look for threads: their work must not come back to the service",
@@ -88,10 +88,11 @@ _HINTS = {
     "Python": "look for what changed between the versions: texts of errors, repr(), methods of random.Random",
 }
 _PLAIN = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C"}
+# At every time one of the two other zones has another date than UTC: so the local date of the clock is found.
 ENVIRONMENTS: tuple[Environment, ...] = (
     Environment(_PLAIN),
     Environment({"PYTHONHASHSEED": "1", "TZ": "Pacific/Chatham", "LC_ALL": "C.UTF-8"}, member="ada"),
-    Environment({"PYTHONHASHSEED": "4294967295", "TZ": "America/St_Johns", "LC_ALL": "C"}, member="grace"),
+    Environment({"PYTHONHASHSEED": "4294967295", "TZ": "Etc/GMT+12", "LC_ALL": "C"}, member="grace"),
     Environment(_PLAIN, wall_clock="2041-07-09T03:30:00+00:00", seconds_per_event=2_000.0),
     Environment(_PLAIN, switch_interval=1e-6, busy_threads=2),
 )
@@ -135,17 +136,25 @@ def check_environments(
     first, *others = all_environments or [base]
     expected = _outcome(task, first)
     compared = len(expected)
+    differing: list[tuple[int, Environment]] = []
     for environment in others:
-        outcome = _outcome(task, environment)
+        try:
+            outcome = _outcome(task, environment)
+        except ContainerError:
+            if differing:
+                break
+            raise
         compared += len(outcome)
-        for position in sorted(expected.keys() | outcome.keys()):
-            if expected.get(position) != outcome.get(position):
-                raise DivergenceError(
-                    f"the state, an answer or a request at log position {position} differs between processes with "
-                    f"{shown(first.aspects(), _SHOWN)} and {shown(environment.aspects(), _SHOWN)}: "
-                    f"{_cause(task, first, environment, expected)}",
-                    position,
-                )
+        positions = sorted(expected.keys() | outcome.keys())
+        differing += [(at, environment) for at in positions if expected.get(at) != outcome.get(at)][:1]
+    if differing:
+        position, environment = differing[0]
+        raise DivergenceError(
+            f"the state, an answer or a request at log position {position} differs between processes with "
+            f"{shown(first.aspects(), _SHOWN)} and {shown(environment.aspects(), _SHOWN)}: "
+            f"{_cause(task, first, [environment for _, environment in differing], expected)}",
+            position,
+        )
     return compared
 
 
@@ -201,16 +210,42 @@ def _check_python(python: str) -> None:
         )
 
 
-def _cause(task: bytes, environment: Environment, other: Environment, expected: Mapping[int, str]) -> str:
-    """Which of the aspects makes the difference, by more processes."""
-    if _outcome(task, environment) != expected:
-        return "it differs in the same environment too; look for clocks, random numbers and addresses of objects"
-    mine, theirs = environment.aspects(), other.aspects()
-    names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
-    if len(names) > 1:
-        names = [name for name in names if _outcome(task, environment.with_aspect(name, other)) != expected]
-    hints = "; ".join(_HINTS[name] for name in names if name in _HINTS)
-    return f"it differs with {' or '.join(names) or 'several of them together'}{'; ' * bool(hints)}{hints}"
+def _cause(task: bytes, base: Environment, others: Sequence[Environment], expected: Mapping[int, str]) -> str:
+    """Which aspects make the difference, each alone and each time, by more processes, while ``base`` alone makes none.
+
+    All environments that differ count: local time of the clock differs with the time zone and with the clock.
+    """
+
+    def differs(environment: Environment) -> bool:
+        try:
+            return _outcome(task, environment) != expected
+        except ContainerError:
+            return True  # it ends its process, or hangs
+
+    if differs(base):
+        return _DIFFERS_ANYWAY
+    causes: dict[str, str] = {}
+    changed: dict[str, None] = {}
+    for other in others:
+        mine, theirs = base.aspects(), other.aspects()
+        for name in [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]:
+            changed[name] = None
+            alone = base.with_aspect(name, other)
+            if name in causes or not (alone in others or differs(alone)):
+                continue
+            if differs(base):
+                return _DIFFERS_ANYWAY
+            if differs(alone):
+                causes[name] = _HINTS.get(name, "")
+    if causes:
+        hints = "".join(f"; {hint}" for hint in causes.values() if hint)
+        return f"it differs with {', and also with '.join(causes)}{hints}"
+    if len(changed) < 2 or not differs(others[0]) or differs(base):
+        return _DIFFERS_ANYWAY
+    return f"it differs with several of {', '.join(changed)} together, and with none of them alone"
+
+
+_DIFFERS_ANYWAY = "it differs in the same environment too; look for clocks, random numbers and addresses of objects"
 
 
 def _outcome(task: bytes, environment: Environment) -> dict[int, str]:

@@ -16,7 +16,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
-from types import BuiltinFunctionType, FrameType, ModuleType
+from types import BuiltinFunctionType, FrameType, MethodType, ModuleType
 from typing import Any
 
 from container.testing.findings import ForbiddenCallError, Life
@@ -63,7 +63,11 @@ def check_calls(service: ServiceFactory, life: Life) -> None:
         if line := _line_of(frame):
             found[f"order of a {kind.__name__} in {line}"] = None
 
-    with SetWatch(use) as watch, _WatchedMember(service, look, hear, watch) as member:
+    def see(function: Any, argument: Any) -> None:
+        if (name := _forbidden_of_numpy(function, argument)) and (line := _line_of(sys._getframe(2))):
+            add(name, line)
+
+    with SetWatch(use, see) as watch, _WatchedMember(service, look, hear, watch) as member:
         life(member)
     if found:
         raise ForbiddenCallError(
@@ -254,6 +258,17 @@ def _forbidden_in_python(frame: FrameType) -> str | None:
     if module in _FUNCTIONS_OF_PYTHON and name.startswith(_FUNCTIONS_OF_PYTHON[module]):
         return "os.environ" if name.startswith("_Environ.") else f"{module}.{name}".replace("posixpath", "os.path")
     return None
+
+
+def _forbidden_of_numpy(function: Any, argument: Any) -> str | None:
+    """The name of a clock of numpy, or of a call of the generator that all share; None for others."""
+    if isinstance(argument, str) and argument in ("now", "today"):
+        return (
+            f"datetime64({argument!r})" if function is getattr(sys.modules.get("numpy"), "datetime64", None) else None
+        )
+    shared = getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
+    owner = function.__self__ if type(function) is MethodType else argument
+    return f"numpy.random.{function.__name__}" if owner is shared is not None else None
 
 
 def _line_of(frame: FrameType | None) -> str | None:

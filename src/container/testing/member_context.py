@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from container.common.error_texts import error_text
+from container.common.error_texts import error_text, message_of
 from container.errors import ConcurrentConcludeError
 from container.service.agent_context import AgentContext
 from container.settings.sources import load_settings
@@ -21,11 +21,12 @@ class MemberContext:
     whose state depends on them differs between members.
     """
 
+    kind = "container"
     is_concluded = True
     is_closed = False
     is_starting = False
     owns_aeron_client = True
-    use_agent_invoker = False
+    is_invoker = use_agent_invoker = False
 
     def __init__(self, service: Any, agent_context: AgentContext, place: str) -> None:
         self.service = service
@@ -43,7 +44,7 @@ class MemberContext:
             },
             environ={},
         )
-        self.service_name = agent_context.service_name
+        self.name = self.service_name = agent_context.service_name
         self.clock = agent_context.clock
         self.client = agent_context.client
         self.mark_file = agent_context.mark_file
@@ -52,6 +53,7 @@ class MemberContext:
         self.mark_file_dir = Path(f"/var/lib/{place}/marks")
         self.error_handler = self.counted_error_handler = agent_context.on_error
         self.error_log = _ErrorLog(agent_context)
+        self.runner_idle_strategy = self.new_idle_strategy()
 
     def summary(self) -> str:
         """Which service of which cluster this is, and where."""
@@ -62,6 +64,14 @@ class MemberContext:
 
     def __str__(self) -> str:
         return f"MemberContext {self.summary()}"
+
+    def started_text(self) -> str:
+        """What is logged of a member that runs."""
+        return f"{self.summary()}: running"
+
+    def message_of(self, error: BaseException) -> str:
+        """The message of an error, for the log."""
+        return message_of(error)
 
     def bounded_text(self, error: BaseException) -> str:
         """What may be logged of an exception."""
@@ -81,6 +91,9 @@ class MemberContext:
     def conclude(self) -> None:
         """Raise ConcurrentConcludeError, as a context that was concluded does."""
         raise ConcurrentConcludeError("a context can be concluded once; make a new one for each container")
+
+    def check_directory(self) -> None:
+        """Wait for nothing: no directory is there."""
 
     def close(self) -> None:
         """Close nothing: the member has what the context names."""

@@ -17,8 +17,8 @@ from container.codecs cimport sbe
 from container.common.sealed cimport seal
 from container.transport.frames cimport FRAME_FLAGS_UNFRAGMENTED, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_HEADER_LENGTH
 
-from container.recordings.checksums import crc32c
-from container.recordings.frame_reader import segment_file_name
+from container.files.checksums import crc32c
+from container.files.segments import segment_file_name
 
 CHECKSUMS = {"CRC-32": zlib.crc32, "CRC-32C": crc32c}
 """What archives can record, by upstream's names."""

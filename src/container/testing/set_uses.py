@@ -50,10 +50,16 @@ class SetWatch:
 
     The frame is at the line that depends on the order. Sets with fewer than two elements have only one order. The
     standard library and this package may do what they like. Use it as a context manager.
+
+    ``see(function, argument)`` is called for each call in Python with what is called and its first argument; the frame
+    that calls is two above its own.
     """
 
-    def __init__(self, report: Callable[[FrameType, type], object]) -> None:
+    def __init__(
+        self, report: Callable[[FrameType, type], object], see: Callable[[Any, Any], object] | None = None
+    ) -> None:
         self.is_on = False
+        self._see = see
         self._is_looking = False
         self._report = report
         self._thread = threading.get_ident()
@@ -122,6 +128,8 @@ class SetWatch:
         """A function is called; some of C read sets without an iterator."""
         if self._is_looking or not self._is_watched():
             return
+        if self._see is not None:
+            self._see(function, first)
         self._call = (code, offset, function)
         name = function.__name__ if isinstance(function, BuiltinFunctionType) else ""
         if function is set.pop:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from container.common.values import shown
-from container.errors import SnapshotError
-from container.snapshots import decode_states
+from container.service.state_difference import state_difference
 from container.testing.findings import DivergenceError, Life
 from container.testing.memory_member import (
     MemoryMember,
@@ -129,43 +128,3 @@ def _events_before(member: MemoryMember, position: int, count: int) -> str:
         payload = f" {shown(fields.pop('payload'))}" if "payload" in fields else ""
         lines.append(f"  {entry.position}: {name}{payload} {shown(fields, _FIELDS_LENGTH)}")
     return "The last events before it:\n" + "\n".join(lines)
-
-
-def state_difference(one: Sequence[bytes], other: Sequence[bytes], *, run: str = "the other run") -> str:
-    """Where two states differ, in a sentence: the value's path, or the message and byte of the snapshots."""
-    try:
-        states, other_states = decode_states(one), decode_states(other)
-    except SnapshotError:
-        states = other_states = {}  # in a format of the service's own
-    if found := _first_difference(states, other_states, ""):
-        path, left, right = found
-        return f"{path}: {left} in {run}, {right} now."
-    for index, (message, other_message) in enumerate(zip(one, other, strict=False)):
-        if message != other_message:
-            pairs = enumerate(zip(message, other_message, strict=False))
-            at = next(
-                (at for at, (byte, other_byte) in pairs if byte != other_byte), min(len(message), len(other_message))
-            )
-            begin = max(at - 16, 0)
-            return (
-                f"Message {index} of the snapshot differs from byte {at} on: {shown(message[begin:])} in {run}, "
-                f"{shown(other_message[begin:])} now, both from byte {begin} on."
-            )
-    return f"The snapshot has {len(one)} messages in {run}, {len(other)} now."
-
-
-def _first_difference(one: Any, other: Any, path: str) -> tuple[str, str, str] | None:
-    """The place of the first value that differs, and both values as text; None when there is none."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in one:
-            if key in other and (found := _first_difference(one[key], other[key], f"{path}.{key}".lstrip("."))):
-                return found
-        if list(one) != list(other):
-            return f"the keys of {path}, or their order", shown(list(one)), shown(list(other))
-        return None
-    if isinstance(one, list) and isinstance(other, list):
-        for index, (value, other_value) in enumerate(zip(one, other, strict=False)):
-            if found := _first_difference(value, other_value, f"{path}[{index}]"):
-                return found
-        return None if len(one) == len(other) else (f"the length of {path}", str(len(one)), str(len(other)))
-    return None if one == other and type(one) is type(other) else (path, shown(one), shown(other))

@@ -44,10 +44,12 @@ except ModuleNotFoundError as error:
     ) from error
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, NOT_CONNECTED, CloseReason, Role
+from container.common.differences import shown_apart
 from container.common.values import shown
 from container.errors import ConfigurationError
 from container.testing.findings import DivergenceError
 from container.testing.memory_member import MemoryMember, MemorySession, MemorySnapshot, ServiceFactory
+from container.testing.reference_member import ComparedMember
 from container.testing.scripted_life import (
     Advance,
     ChangeRole,
@@ -59,7 +61,6 @@ from container.testing.scripted_life import (
     ScriptedLife,
     Send,
 )
-from container.testing.snapshotting_member import SnapshottingMember
 
 __all__ = ["ServiceMachine", "lives"]
 
@@ -137,7 +138,7 @@ def _checked(payloads: Any, name: str) -> st.SearchStrategy[bytes]:
     return payloads.map(checked)
 
 
-class _Member(SnapshottingMember):
+class _Member(ComparedMember):
     """Remembers which timers a replay came to."""
 
     def _replay(self, entries: list[Any]) -> None:
@@ -168,7 +169,9 @@ class ServiceMachine(RuleBasedStateMachine):
 
     Its rules open and close sessions, send messages, let time pass, fire timers, take snapshots, restart the service
     from the last snapshot or from the whole log, hold elections, begin terms, and let offers and requests fail. Nothing
-    may raise, and a restart must come to the state and the timers that the service had before it.
+    may raise, and a restart must come to the state and the timers that the service had before it. From the first
+    restart on, clients must receive what a service that is never restarted answers, and its timers, messages to the
+    cluster and closes must be the same. Answers may be missing after offers failed, and while the member follows.
 
     Rules and invariants of your own find the member in :attr:`member`, its service in ``self.member.service``.
     """
@@ -289,9 +292,10 @@ class ServiceMachine(RuleBasedStateMachine):
         position, timers = member.log_position, member.timers
         member.restart(snapshot)
         if member.replayed_timers != timers:
+            replayed, before = shown_apart(member.replayed_timers, timers)
             raise DivergenceError(
-                f"after a restart from {begin} the timers are {shown(member.replayed_timers)}, by correlation id with "
-                f"their deadlines; before it they were {shown(timers)}",
+                f"after a restart from {begin} the timers are {replayed}, by correlation id with their deadlines; "
+                f"before it they were {before}",
                 position,
             )
 

@@ -167,10 +167,10 @@ public final class SbeOracle
         {
             switch (token.name())
             {
-                case "blockLength" -> putLength(buffer, token.offset(), token.encoding(), length + beyond);
-                case "templateId" -> put(buffer, token.offset(), token.encoding(), templateId);
-                case "schemaId" -> put(buffer, token.offset(), token.encoding(), ir.id());
-                case "version" -> put(buffer, token.offset(), token.encoding(), version);
+                case "blockLength" -> putChecked(buffer, token.offset(), token.encoding(), length + beyond);
+                case "templateId" -> putChecked(buffer, token.offset(), token.encoding(), templateId);
+                case "schemaId" -> putChecked(buffer, token.offset(), token.encoding(), ir.id());
+                case "version" -> putChecked(buffer, token.offset(), token.encoding(), version);
                 default -> { }
             }
         }
@@ -267,7 +267,7 @@ public final class SbeOracle
         final int length = version < ir.version() ?
             blockLength(tokens, fields, version) : tokens.get(index).encodedLength();
         fill(random, buffer, begin, dimensions.encodedLength());
-        putLength(buffer, begin + tokens.get(index + 2).offset(), tokens.get(index + 2).encoding(), length + beyond);
+        putChecked(buffer, begin + tokens.get(index + 2).offset(), tokens.get(index + 2).encoding(), length + beyond);
         put(buffer, begin + tokens.get(index + 3).offset(), tokens.get(index + 3).encoding(), count);
         int at = begin + dimensions.encodedLength();
         for (int entry = 0; entry < count; entry++)
@@ -378,14 +378,15 @@ public final class SbeOracle
         buffer.putBytes(at, bytes);
     }
 
-    private static void putLength(
-        final ExpandableArrayBuffer buffer, final int at, final Encoding encoding, final int length)
+    private static void putChecked(
+        final ExpandableArrayBuffer buffer, final int at, final Encoding encoding, final int value)
     {
-        if (length > encoding.primitiveType().maxValue().longValue())
+        final PrimitiveType type = encoding.primitiveType();
+        if (value < type.minValue().longValue() || value > type.maxValue().longValue())
         {
-            throw new IllegalStateException("does not fit: a block of " + length);
+            throw new IllegalStateException("does not fit: " + value);
         }
-        put(buffer, at, encoding, length);
+        put(buffer, at, encoding, value);
     }
 
     private static void put(final ExpandableArrayBuffer buffer, final int at, final Encoding encoding, final long value)

@@ -13,8 +13,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from container.codecs cimport sbe
 from container.archive.store.window cimport CHUNK_LENGTH, FileWindow, window_of
 from container.common.sealed cimport hide
-from container.recordings.checksums cimport CHECKSUM_CRC32C, CHECKSUM_NONE
-from container.recordings.checksums cimport checksum as checksum_of
+from container.files.checksums cimport CHECKSUM_CRC32C, CHECKSUM_NONE
+from container.files.checksums cimport checksum as checksum_of
 from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from contextlib import suppress

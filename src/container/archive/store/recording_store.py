@@ -25,7 +25,7 @@ from container.archive.store.segment_reader import SegmentReader
 from container.archive.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError, ArchiveEvent, RecordingError
 from container.files.catalog import NULL_POSITION, POSITION_MAX, RecordingDescriptor
-from container.recordings.frame_reader import segment_file_name, segment_position
+from container.files.segments import segment_file_name, segment_position
 from container.storage.seam import CREATE, NO_FOLLOW, READ_ONLY, Storage
 
 _FRAME_ALIGNMENT = 32

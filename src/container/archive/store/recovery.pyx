@@ -17,8 +17,8 @@ from container.archive.store.recording_positions cimport RecordingPositions
 from container.archive.store.window cimport FileWindow, window_of
 from container.codecs cimport sbe
 from container.common.sealed cimport hide
-from container.recordings.checksums cimport CHECKSUM_CRC32C, CHECKSUM_NONE
-from container.recordings.checksums cimport checksum as checksum_of
+from container.files.checksums cimport CHECKSUM_CRC32C, CHECKSUM_NONE
+from container.files.checksums cimport checksum as checksum_of
 from container.storage.seam cimport OPEN_CREATE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from container.archive.store.facts import Recovered

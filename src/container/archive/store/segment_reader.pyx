@@ -14,8 +14,8 @@ from container.archive.store.layout cimport (
 )
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
-from container.recordings.checksums cimport CHECKSUM_NONE
-from container.recordings.checksums cimport checksum as checksum_of
+from container.files.checksums cimport CHECKSUM_NONE
+from container.files.checksums cimport checksum as checksum_of
 from container.storage.seam cimport OPEN_NO_FOLLOW, OPEN_READ_ONLY, Storage
 
 from container.errors import RecordingError, RecordingUnavailableError

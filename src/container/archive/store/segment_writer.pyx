@@ -18,8 +18,8 @@ from container.archive.store.recording_positions cimport RecordingPosition
 from container.archive.store.recovery cimport has_zero_sector
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
-from container.recordings.checksums cimport CHECKSUM_NONE
-from container.recordings.checksums cimport checksum as checksum_of
+from container.files.checksums cimport CHECKSUM_NONE
+from container.files.checksums cimport checksum as checksum_of
 from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from container.errors import ArchiveError

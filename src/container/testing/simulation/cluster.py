@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 
 from container.api import CloseReason, TimeUnit
 from container.common.aeron_defaults import EGRESS_STREAM_ID
+from container.common.differences import shown_apart
+from container.common.values import shown
+from container.service.state_difference import state_difference
 from container.settings.callback_errors import HALT
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_member import Service
@@ -26,7 +29,6 @@ from container.testing.simulation.observed_service import ObservedService
 from container.testing.simulation.plan import LEADER, OPERATIONS, Plan
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
-from container.testing.snapshotting_member import state_difference
 
 MESSAGE, TIMER, OPEN, CLOSE, TERM, SNAPSHOT = range(1, 7)
 _FRAME_HEADER_LENGTH = 32
@@ -709,10 +711,11 @@ class SimulatedCluster:
             member.service_message_count += 1
         if number < len(self.requests):
             if self.requests[number] != request:
+                left, right = _requests_apart(request, self.requests[number])
                 self.find(
                     "requests",
-                    f"request {number} of the service to the cluster is {_shown(request)} from {member.whose}, and "
-                    f"{_shown(self.requests[number])} from {self.senders[number]}",
+                    f"request {number} of the service to the cluster is {left} from {member.whose}, and {right} from "
+                    f"{self.senders[number]}",
                     member,
                 )
             return
@@ -775,9 +778,10 @@ class SimulatedCluster:
         if expected == state:
             return
         if what == "snapshot" or self.state_of is None:
-            difference = state_difference(expected, state, run=first)
+            difference = state_difference(expected, state, run=f"in {first}")
         else:
-            difference = f"{expected!r} in {first}, {state!r} now."
+            left, right = shown_apart(expected, state)
+            difference = f"{left} in {first}, {right} now."
         self.find(
             what,
             f"the {what} of {whose} at log position {position} differs from that of {first}. {difference}",
@@ -786,7 +790,12 @@ class SimulatedCluster:
         )
 
 
+def _requests_apart(one: Any, other: Any) -> tuple[str, str]:
+    if isinstance(one, SessionMessage) and isinstance(other, SessionMessage) and one.payload != other.payload:
+        left, right = shown_apart(one.payload, other.payload)
+        return f"a message {left}", f"a message {right}"
+    return _shown(one), _shown(other)
+
+
 def _shown(request: Any) -> str:
-    if isinstance(request, SessionMessage):
-        return f"a message {request.payload[:60]!r}"
-    return str(request)
+    return f"a message {shown(request.payload)}" if isinstance(request, SessionMessage) else str(request)

@@ -2,7 +2,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
+from container.common.differences import shown_apart
 from container.common.sealed cimport hide, seal
+from container.common.values import shown
 from container.errors import MessageTooLongError
 from container.service.cluster cimport Cluster
 from container.service.container_client_session cimport ContainerClientSession
@@ -93,9 +95,7 @@ cdef class ObservedService(ServiceHandler):
         if (position != <int64_t> entry[0] or kind != <int> entry[1] or event_id != <int64_t> entry[2]
                 or timestamp != <int64_t> entry[3] or length != <size_t> len(payload)
                 or memcmp(data, <const char*> payload, length) != 0):
-            self._find(
-                f"expected {_described(entry)}; the service has "
-                f"{_described((position, kind, event_id, timestamp, (<const char*> data)[:length]))}")
+            self._find(_difference(entry, (position, kind, event_id, timestamp, (<const char*> data)[:length])))
         self.index += 1
         self.position = position
         return 0
@@ -202,10 +202,14 @@ cdef class ObservedService(ServiceHandler):
         return self.inner.do_background_work(now_ns)
 
 
-def _described(entry):
-    position, kind, event_id, timestamp, payload = entry
-    shown = payload if len(payload) <= 60 else payload[:60] + b"..."
-    return f"{_NAMES[kind]} {event_id} at log position {position}, cluster time {timestamp}, payload {shown!r}"
+def _difference(expected, found):
+    payloads = (shown(expected[4]),) * 2 if expected[4] == found[4] else shown_apart(expected[4], found[4])
+    return f"expected {_described(expected, payloads[0])}; the service has {_described(found, payloads[1])}"
+
+
+def _described(entry, payload):
+    position, kind, event_id, timestamp, _ = entry
+    return f"{_NAMES[kind]} {event_id} at log position {position}, cluster time {timestamp}, payload {payload}"
 
 
 cdef class StatePublication(Publication):

@@ -6,11 +6,13 @@ import gc
 import logging
 import os
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
 
 from container.api import TimeUnit
+from container.common.differences import NOTHING, shown_apart
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, ForkedError
 from container.settings.callback_errors import HALT
@@ -155,18 +157,25 @@ def _compare_answers(cluster: SimulatedCluster) -> None:
         for session_id, answer in reign.egress:
             received.setdefault(session_id, []).append(answer)
     for session_id, answers in sorted(received.items()):
-        rest = iter(wanted.get(session_id, []))
+        due = wanted.get(session_id, [])
+        found = 0
         for number, answer in enumerate(answers):
-            if not any(answer == other for other in rest):
+            try:
+                found = due.index(answer, found) + 1
+            except ValueError:
+                # What the reference answers then, or next.
+                rest = [*due[found:], NOTHING]
+                left, right = shown_apart(
+                    answer, next((other for other in due[found:] if other[1] == answer[1]), rest[0])
+                )
                 cluster.find(
                     "answers",
-                    f"answer {number} to session {session_id} is {answer!r}: the log does not lead to it there, or "
-                    f"it came twice; the answers are {answers!r}, those of a service that has the whole log are "
-                    f"{wanted.get(session_id, [])!r}"[:2_000],
+                    f"answer {number} to session {session_id} is {left}: the log does not lead to it there, or it came "
+                    f"twice; a service that has the whole log answers {right}",
                 )
                 return
-    if not cluster.plan.faults and received != wanted:
-        cluster.find("answers", "without any fault, some answers did not come")
+    if not cluster.plan.faults and (missing := _missing_answer(received, wanted)):
+        cluster.find("answers", f"without any fault, {missing} did not come")
     _compare_last_answers(cluster, wanted)
 
 
@@ -179,14 +188,25 @@ def _compare_last_answers(cluster: SimulatedCluster, wanted: dict[int, list[Answ
     for session_id, answers in sorted(wanted.items()):
         due = [answer for answer in answers if answer[1] > begin]
         came = [answer for other_id, answer in reign.egress if other_id == session_id and answer[1] > begin]
-        if due != came:
-            cluster.find(
-                "answers",
-                f"the leader of the last term, which began at {begin}, sent session {session_id} {came!r}, and not "
-                f"{due!r}"[:2_000],
-                reign.leader,
-            )
-            return
+        for number, (one, other) in enumerate(zip_longest(came, due, fillvalue=NOTHING)):
+            if one != other:
+                left, right = shown_apart(one, other)
+                cluster.find(
+                    "answers",
+                    f"the leader of the last term, which began at {begin}, sent session {session_id} {left} as answer "
+                    f"{number}, and not {right}",
+                    reign.leader,
+                )
+                return
+
+
+def _missing_answer(received: dict[int, list[Answer]], wanted: dict[int, list[Answer]]) -> str:
+    """The first answer that did not come, of those that did in their order; nothing when all came."""
+    for session_id, due in sorted(wanted.items()):
+        for number, (answer, came) in enumerate(zip_longest(due, received.get(session_id, []))):
+            if answer != came:
+                return f"answer {number} to session {session_id}, {shown(answer)},"
+    return ""
 
 
 def simulate(

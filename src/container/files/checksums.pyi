@@ -1,4 +1,4 @@
-# Types of container.recordings.checksums.
+# Types of container.files.checksums.
 from collections.abc import Buffer
 
 def crc32(data: Buffer) -> int: ...
