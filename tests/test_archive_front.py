@@ -806,6 +806,55 @@ def test_a_thread_that_the_system_refuses_closes_everything(owner: Owner, monkey
     assert owner.conductor.calls == ["start", "close"]
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_ctrl_c_while_the_thread_is_started_closes_everything_once(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    start, threads = threading.Thread.start, []
+
+    def interrupted(thread: threading.Thread) -> None:
+        owner.conductor.actions.update(close=lambda: threads.append(threading.current_thread()))
+        threads.append(thread)
+        if is_there:
+            start(thread)
+            wait_until(lambda: "do_work" in owner.conductor.calls, LIMIT_S, "the thread to run the agent")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("threading.Thread.start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        owner.launch(threading_mode="SHARED")
+    thread, closing = threads
+    assert closing is (thread if is_there else threading.current_thread())
+    assert owner.conductor.calls[-1] == "close"
+    assert owner.conductor.calls.count("close") == 1
+    assert owner.header()[TIMESTAMP] == TERMINATED
+    calls = owner.conductor.calls[:]
+    if not is_there:  # it comes late
+        monkeypatch.undo()
+        thread.start()
+    thread.join(LIMIT_S)
+    assert owner.conductor.calls == calls
+
+
+def test_a_callback_can_not_wait_for_the_end_of_its_thread(running: Callable[..., tuple[Owner, Archive]]) -> None:
+    refused: list[ContainerError] = []
+    known: list[Archive] = []
+
+    def act() -> int:
+        if known and not refused:
+            assert not known[0].join(0)
+            try:
+                known[0].join()
+            except ContainerError as error:
+                refused.append(error)
+        return 0
+
+    _owner, archive = running(lambda conductor: conductor.actions.update(do_work=act))
+    known.append(archive)
+    wait_until(lambda: bool(refused), LIMIT_S, "join() to be refused")
+    assert "from inside a callback of the archive" in str(refused[0])
+
+
 def test_a_forked_child_cannot_use_it(invoked: tuple[Owner, Archive]) -> None:
     owner, archive = invoked
     with Child() as child:

@@ -410,6 +410,19 @@ def test_bytes_of_a_shipped_place_that_were_changed_are_refused(
     assert rows(place, view, filters=filters)
 
 
+@pytest.mark.parametrize("name", ["recording.log", "archive.catalog"])
+def test_a_copy_that_the_manifest_names_is_not_taken_for_one_that_never_was(
+    shipped: Path, tmp_path: Path, name: str
+) -> None:
+    """Without a recording log there would be no snapshots, and no leadership terms of frames."""
+    place = Path(shutil.copytree(shipped, tmp_path / "place"))
+    (gone,) = place.glob(f"metadata/*/{name}")
+    gone.unlink()
+    for view in ("snapshots", "frames", "terms"):
+        with pytest.raises(RecordingUnavailableError, match=f"{name}: the manifest names it, and it is not there"):
+            rows(place, view)
+
+
 def test_a_replay_of_a_shipped_place_that_was_changed_is_refused(shipped: Path, tmp_path: Path) -> None:
     place = Path(shutil.copytree(shipped, tmp_path / "place"))
     for segment in plan_replay(open_member(place)):

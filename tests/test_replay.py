@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
+import signal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from container.api import Cluster
+from container.api import ClientSession, Cluster, SnapshotImage, SnapshotPublication
 from container.errors import ConfigurationError, RecordingError
 from container.recordings import open_member
-from container.replay.diff import DIFF_COLUMNS
+from container.replay.diff import DIFF_COLUMNS, diff
 from container.replay.execution import (
     REPLAY_COLUMNS,
     make_service,
@@ -199,6 +200,58 @@ def test_a_service_that_can_not_start_gives_its_error_at_the_begin(tally: Tally)
     assert [(row["kind"], row["log_position"], row["error"]) for row in found] == [
         ("ERROR", begin, "ValueError: this snapshot is of another version")
     ]
+
+
+class Interrupted(TallyService):
+    """Ctrl-C comes in its callbacks."""
+
+    where = "on_start"
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        super().on_start(cluster, snapshot_image)
+        if self.where == "on_start" and snapshot_image is not None:
+            signal.raise_signal(signal.SIGINT)
+
+    def on_number(self, session: ClientSession | None, timestamp: int, payload: bytes) -> None:
+        super().on_number(session, timestamp, payload)
+        if self.where == "on_number":
+            signal.raise_signal(signal.SIGINT)
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        snapshot_publication.send(b"another form")
+
+
+@pytest.mark.parametrize("mode", ["strict", "permissive"])
+@pytest.mark.parametrize("where", ["on_start", "on_number"])
+def test_ctrl_c_in_a_callback_is_no_error_of_the_service(
+    tally: Tally, monkeypatch: pytest.MonkeyPatch, where: str, mode: str
+) -> None:
+    monkeypatch.setattr(Interrupted, "where", where)
+    begin = tally.snapshots[0]
+    with pytest.raises(KeyboardInterrupt):
+        list(replay(tally.base_dir, Interrupted, begin_position=begin, mode=mode))
+    with pytest.raises(KeyboardInterrupt):  # also where a state of the other service is loaded
+        list(diff(tally.base_dir, TallyService, Interrupted, begin_position=0, mode=mode))
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("it has no text")
+
+
+def test_an_error_whose_text_can_not_be_made_is_named(tally: Tally) -> None:
+    class Failing(TallyService):
+        def on_number(self, session: ClientSession | None, timestamp: int, payload: bytes) -> None:
+            raise Unprintable
+
+    class Unmade(TallyService):
+        def __init__(self) -> None:
+            raise Unprintable
+
+    error = of_kind(replayed(tally.base_dir, Failing), "ERROR")[0]["error"]
+    assert error.startswith("Unprintable: <its text could not be made")
+    with pytest.raises(ConfigurationError, match="cannot be made: Unprintable"):
+        list(replay(tally.base_dir, Unmade))
 
 
 def test_a_snapshot_that_the_service_does_not_reproduce_shows_in_its_hash(tmp_path: Path) -> None:

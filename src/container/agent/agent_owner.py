@@ -97,6 +97,7 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
         self._is_invoking = False
         self._is_closing = False
         self._is_ended = threading.Event()
+        self._claim = threading.Lock()  # whoever gets it runs or closes the agent; nobody waits for it
         self._parent_id = 0
         forks.own(self)
         try:
@@ -260,10 +261,12 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
 
         One that is driven by :meth:`invoke` does not end while the thread that drives it waits here.
 
-        Raise ForkedError in a forked child.
+        Raise ContainerError from inside a callback on its thread without a limit, and ForkedError in a forked child.
         """
         if self._parent_id:
             raise self._refusal(f"wait for the end of the {self.kind}")
+        if timeout is None and self.is_on_this_thread:
+            raise ContainerError(f"join() was called from inside a callback of the {self.kind}, which ends behind it")
         return self._is_ended.wait(timeout)
 
     def __enter__(self) -> Self:
@@ -292,14 +295,19 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
         try:
             self._thread.start()
         except BaseException as error:
-            self._thread = None
-            self._end()
+            if self._claim.acquire(blocking=False):
+                self._thread = None
+                self._end()
+            else:
+                self.close()  # Ctrl-C: the thread is there, and closes what it uses
             if isinstance(error, RuntimeError):
                 raise ContainerError(f"the thread of the {self.kind} cannot be started: {error}") from error
             raise
 
     def _run(self) -> None:
         """Its thread."""
+        if not self._claim.acquire(blocking=False):
+            return  # Its start was interrupted, and everything is closed.
         try:
             self.prepare_thread()
             self._agent.run(self._context.runner_idle_strategy)

@@ -384,8 +384,12 @@ class StoredDirectory(RemoteDirectory):
             try:
                 content = self._whole(shipped.path, shipped.length, _FILE_LENGTH_MAX)
             except FileNotFoundError:
-                if is_last:
-                    raise
+                if is_last:  # The member had it: that is not the same as a member that never had one.
+                    raise RecordingUnavailableError(
+                        "the manifest names it, and it is not there: it was removed since it was shipped. Ship the "
+                        "member again, which copies what is missing",
+                        file=f"{self.url}/{shipped.path}",
+                    ) from None
                 self.look()  # A newer manifest names another one.
                 continue
             if hashlib.sha256(content).hexdigest() != shipped.sha256:

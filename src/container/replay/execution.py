@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from container.api import Role
 from container.codecs.messages import decode, encode
 from container.common import aeron_defaults
+from container.common.error_texts import message_of
 from container.common.object_path import load_object
 from container.common.values import shown
 from container.errors import AgentTermination, Category, ConfigurationError, ContainerError, RecordingError
@@ -291,7 +292,7 @@ def make_service(source: ServiceSource) -> object:
     try:
         service: object = make()
     except Exception as error:
-        raise ConfigurationError(f"service={shown(source)} cannot be made: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"service={shown(source)} cannot be made: {_text_of(error)}") from error
     return service
 
 
@@ -458,9 +459,9 @@ class _Run:
 
     def _put_error(self, error: BaseException) -> None:
         is_warning = getattr(error, "category", None) is Category.WARN
-        text = f"{type(error).__name__}: {error}"
+        text = _text_of(error)
         if error.__cause__ is not None:
-            text += f" ({type(error.__cause__).__name__}: {error.__cause__})"
+            text += f" ({_text_of(error.__cause__)})"
         self._rows.put_error(WARNING_KIND if is_warning else ERROR_KIND, text)
         self._is_ended |= self._is_strict and not is_warning
 
@@ -470,7 +471,7 @@ class _Run:
         try:
             self._agent.on_start()
         except AgentTermination as error:
-            cause = error.__cause__ or error
+            cause = _cause_of(error)
             if isinstance(cause, RecordingError):
                 yield from self._damaged(cause)
             else:
@@ -504,6 +505,7 @@ class _Run:
             try:
                 self._agent.do_work()
             except AgentTermination as error:
+                _cause_of(error)
                 self._on_error(error)
                 self._is_ended = True
             except Exception as error:
@@ -540,6 +542,17 @@ class _Run:
             self._log.close()
             if self._state is not None:
                 self._state.close()
+
+
+def _cause_of(end: AgentTermination) -> BaseException:
+    """What has ended an agent. Ctrl-C is of the user, and no fault of the service: it is raised."""
+    if isinstance(end.__cause__, KeyboardInterrupt):
+        raise end.__cause__ from None
+    return end.__cause__ or end
+
+
+def _text_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {message_of(error)}"
 
 
 def _recorded_hash(archive_dir: Directory, snapshot: RecordedSnapshot) -> str:

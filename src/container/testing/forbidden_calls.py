@@ -6,6 +6,7 @@ import _socket
 import _thread
 import builtins
 import datetime
+import dis
 import functools
 import importlib
 import io
@@ -14,6 +15,7 @@ import random
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from types import BuiltinFunctionType, FrameType, MethodType, ModuleType
@@ -192,6 +194,9 @@ _FUNCTIONS: dict[Any, str] = {
     for name in names.split()
     if module is not None and hasattr(module, name)
 }
+# With so many arguments the answer of these follows from them, with fewer from the clock.
+_BY_ARGUMENTS = {time.asctime: 1, time.gmtime: 1, time.strftime: 2}
+_CALL = dis.opmap["CALL"]
 # Functions in Python that remember an answer, or find it without a call: all of a module, or those whose names begin
 # so.
 _FUNCTIONS_OF_PYTHON = {
@@ -238,7 +243,7 @@ def _forbidden(frame: FrameType, function: Any) -> str | None:
     name = getattr(function, "__name__", "")
     try:
         if function in _FUNCTIONS:
-            return _FUNCTIONS[function]
+            return None if _argument_count(frame) >= _BY_ARGUMENTS.get(function, sys.maxsize) else _FUNCTIONS[function]
     except TypeError:
         return None  # cannot be hashed
     if isinstance(owner, type) and issubclass(owner, datetime.date) and name in ("now", "utcnow", "today"):
@@ -250,6 +255,12 @@ def _forbidden(frame: FrameType, function: Any) -> str | None:
     if isinstance(owner, _socket.socket):
         return f"socket.{name}"
     return None
+
+
+def _argument_count(frame: FrameType) -> int:
+    """With how many arguments a frame calls; 0 where they have names, or a list has them."""
+    operation, count = frame.f_code.co_code[frame.f_lasti :][:2]
+    return count if operation == _CALL else 0
 
 
 def _forbidden_in_python(frame: FrameType) -> str | None:
