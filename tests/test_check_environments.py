@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -164,9 +165,56 @@ def test_a_process_that_fails_while_a_cause_is_looked_for_is_a_difference() -> N
 
 def test_a_service_that_has_looked_at_its_process_on_import_is_found_by_another_member() -> None:
     for service in (Arguments, HostOnce, VariableOnce):
-        with pytest.raises(DivergenceError, match="it differs with member; look for arguments, and for the names of"):
+        with pytest.raises(DivergenceError, match="it differs with member; look for arguments, the names of"):
             check_environments(service, LIFE, environments=[PLAIN, Environment(PLAIN.variables, member="ada")])
     assert check(Adding, PLAIN, Environment(PLAIN.variables, member="ada")) > 100
+
+
+class Limited(Adding):
+    """Wrong: reads a setting of its own from the environment where it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = int(os.environ.get("ORDER_LIMIT", "100"))
+
+    def add(self, payload: bytes) -> None:
+        self.state.total = min(self.state.total + len(payload), self.limit)
+
+
+class Logging(Adding):
+    """Reads a level of logging where it is made, which must be one that there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        logging.getLogger("orders").setLevel(os.getenv("ORDER_LOG_LEVEL", "WARNING"))
+
+
+class Processors(Adding):
+    """Wrong: goes by the number of processors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processors = os.cpu_count() or 1
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += self.processors
+
+
+@pytest.mark.parametrize("value", [None, "50"])
+def test_a_variable_of_the_services_own_gets_another_value(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if value is not None:
+        monkeypatch.setenv("ORDER_LIMIT", value)
+    with pytest.raises(DivergenceError, match="it differs with ORDER_LIMIT; look for environment variables"):
+        check(Limited, PLAIN, PLAIN)
+
+
+def test_a_variable_that_must_be_right_and_changes_no_state_is_no_difference() -> None:
+    assert check(Logging, PLAIN, PLAIN) > 100
+
+
+def test_the_number_of_processors_differs_between_members() -> None:
+    with pytest.raises(DivergenceError, match="it differs with member; look for .* the number of processors"):
+        check(Processors, PLAIN, Environment(PLAIN.variables, member="ada"))
 
 
 def test_a_wall_clock_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import os
 import pickle
 import socket
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,17 @@ from container.testing.snapshotting_member import behaviour_of
 RESULT = b"\0states:"
 """Stands before what the process found, behind whatever the service printed."""
 _NS_PER_S = 1_000_000_000
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # noqa: PTH120, PTH100 - texts
+_MAPPING_FILES = frozenset({os.__file__, "<frozen os>", "<frozen _collections_abc>"})
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a process has found."""
+
+    digests: dict[int, str]
+    """Of the states, by log position."""
+    variables: list[str]
+    """Names of the environment variables that the service's code, no library's, has asked for."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -39,6 +51,7 @@ def main() -> None:
     """Run the life of standard input, a pickled service and life, in the surroundings of the argument."""
     given = msgspec.json.decode(sys.argv[1], type=Surroundings)
     _play(given.member)
+    variables = _note_variables()
     with _wall_clock(given) as pass_time, _threads(given):
         service, life = (
             load_object(given, name) if isinstance(given, str) else given
@@ -50,7 +63,7 @@ def main() -> None:
         for position, state in states.items()
     }
     sys.stdout.flush()
-    sys.stdout.buffer.write(RESULT + msgspec.json.encode(digests))
+    sys.stdout.buffer.write(RESULT + msgspec.json.encode(Result(digests, sorted(variables))))
     sys.stdout.flush()
 
 
@@ -63,6 +76,27 @@ def _play(member: str | None) -> None:
     system = os.uname()
     vars(os)["uname"] = lambda: os.uname_result((system[0], member, *system[2:]))
     vars(socket)["gethostname"] = vars(_socket)["gethostname"] = lambda: member
+    processors = (os.cpu_count() or 1) + len(member)
+    vars(os)["cpu_count"] = vars(os)["process_cpu_count"] = lambda: processors
+
+
+def _note_variables() -> set[str]:
+    """Have the names noted that code asks the environment for, if it is of no library; where it asks for one by one."""
+    names: set[str] = set()
+    environ: Any = type(os.environ)
+    get = environ.__getitem__
+    libraries = tuple({f"{path}{os.sep}" for path in sysconfig.get_paths().values()} | {_OWN, "<frozen "})
+
+    def noted(self: Any, name: Any) -> Any:
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename in _MAPPING_FILES and frame.f_back is not None:
+            frame = frame.f_back
+        if isinstance(name, str) and not frame.f_code.co_filename.startswith(libraries):
+            names.add(name)
+        return get(self, name)
+
+    environ.__getitem__ = noted
+    return names
 
 
 class _Ahead:

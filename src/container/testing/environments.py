@@ -18,7 +18,7 @@ import msgspec
 from container.common.object_path import load_object
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
-from container.testing.environment_process import RESULT, Surroundings
+from container.testing.environment_process import RESULT, Result, Surroundings
 from container.testing.findings import DivergenceError, Life
 from container.testing.memory_member import ServiceFactory
 
@@ -27,6 +27,11 @@ _LIMIT_S = 300.0
 _PROCESS = "container.testing.environment_process"
 # How much of an environment a text shows.
 _SHOWN = 400
+# How many variables of a service get another value, each in a process of its own.
+_VARIABLES_MAX = 20
+# What processes need, or what environments change anyway.
+_VARIABLES_OF_ALL = frozenset({"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"})
+_PREFIXES_OF_ALL = ("LC_", "LD_", "PYTHON")
 # How long an interpreter may take to import the package, in seconds.
 _IMPORT_LIMIT_S = 60.0
 
@@ -84,9 +89,10 @@ _HINTS = {
     "LC_ALL": "look for sorting or formatting by language",
     "wall clock": "look for the clock: use the timestamp of the event",
     "threads": "look for threads: their work must not come back to the service",
-    "member": "look for arguments, and for the names of host and user",
+    "member": "look for arguments, the names of host and user, and the number of processors",
     "Python": "look for what changed between the versions: texts of errors, repr(), methods of random.Random",
 }
+_VARIABLE_HINT = "look for environment variables"
 _PLAIN = {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C"}
 # At every time one of the two other zones has another date than UTC: so the local date of the clock is found.
 ENVIRONMENTS: tuple[Environment, ...] = (
@@ -115,7 +121,9 @@ def check_environments(
 
     ``service`` and ``life`` are ``package.module:name``, found from the current directory, or what a module has, which
     the processes import again. By default the environments differ in the order of sets and hashes (``PYTHONHASHSEED``),
-    the time zone, the language, the arguments and the names of host and user, the wall clock and the timing of threads.
+    the time zone, the language, the arguments, the names of host and user and the number of processors, the wall clock
+    and the timing of threads. Each environment variable that the service's code asks for by name gets another value in
+    a process of its own.
     A mapping is an environment with these variables. Each of ``pythons`` is an interpreter that runs the life as well,
     as the first environment has it.
 
@@ -134,7 +142,8 @@ def check_environments(
         if python is not None:
             _check_python(python)
     first, *others = all_environments or [base]
-    expected = _outcome(task, first)
+    result = _result(task, first)
+    expected = result.digests
     compared = len(expected)
     differing: list[tuple[int, Environment]] = []
     for environment in others:
@@ -145,8 +154,9 @@ def check_environments(
                 break
             raise
         compared += len(outcome)
-        positions = sorted(expected.keys() | outcome.keys())
-        differing += [(at, environment) for at in positions if expected.get(at) != outcome.get(at)][:1]
+        differing += _first_difference(expected, outcome, environment)
+    if not differing:
+        differing = _of_variables(task, first, result)
     if differing:
         position, environment = differing[0]
         raise DivergenceError(
@@ -156,6 +166,31 @@ def check_environments(
             position,
         )
     return compared
+
+
+def _first_difference(
+    expected: Mapping[int, str], outcome: Mapping[int, str], environment: Environment
+) -> list[tuple[int, Environment]]:
+    positions = sorted(expected.keys() | outcome.keys())
+    return [(at, environment) for at in positions if expected.get(at) != outcome.get(at)][:1]
+
+
+def _of_variables(task: bytes, base: Environment, result: Result) -> list[tuple[int, Environment]]:
+    """Differences that come of another value of a variable that the service's code asks for; each has one alone.
+
+    A process that fails is no difference: a variable may be one that has to be right on each member, such as a level
+    of logging.
+    """
+    found: list[tuple[int, Environment]] = []
+    for name in result.variables[:_VARIABLES_MAX]:
+        if name in _VARIABLES_OF_ALL or name.startswith(_PREFIXES_OF_ALL) or name in base.variables:
+            continue
+        other = msgspec.structs.replace(base, variables={**base.variables, name: f"{os.environ.get(name, '')}7"})
+        try:
+            found += _first_difference(result.digests, _outcome(task, other), other)
+        except ContainerError:
+            continue
+    return found
 
 
 def _task(service: str | ServiceFactory, life: str | Life) -> bytes:
@@ -236,7 +271,7 @@ def _cause(task: bytes, base: Environment, others: Sequence[Environment], expect
             if differs(base):
                 return _DIFFERS_ANYWAY
             if differs(alone):
-                causes[name] = _HINTS.get(name, "")
+                causes[name] = _HINTS.get(name, _VARIABLE_HINT)
     if causes:
         hints = "".join(f"; {hint}" for hint in causes.values() if hint)
         return f"it differs with {', and also with '.join(causes)}{hints}"
@@ -249,6 +284,10 @@ _DIFFERS_ANYWAY = "it differs in the same environment too; look for clocks, rand
 
 
 def _outcome(task: bytes, environment: Environment) -> dict[int, str]:
+    return _result(task, environment).digests
+
+
+def _result(task: bytes, environment: Environment) -> Result:
     surroundings = Surroundings(
         environment.wall_clock,
         environment.seconds_per_event,
@@ -275,7 +314,7 @@ def _outcome(task: bytes, environment: Environment) -> dict[int, str]:
             f"the service failed in a process with {shown(environment.aspects(), _SHOWN)}, code {ended.returncode}: "
             f"{ended.stderr.decode(errors='replace')[-2000:]}"
         )
-    return msgspec.json.decode(last, type=dict[int, str])
+    return msgspec.json.decode(last, type=Result)
 
 
 def _variables(environment: Environment) -> dict[str, str]:
