@@ -93,14 +93,14 @@ OPTIMISATION = {
     for level, rooms in {
         # Loops over many rows or bytes.
         "-O2": {
-            "recordings": (
-                "batch_decoder checksums columns frame_mask frame_reader log_decoder message_reader snapshot_decoder"
-            ),
+            "files": "checksums",
+            "recordings": "batch_decoder columns frame_mask frame_reader log_decoder message_reader snapshot_decoder",
             "sbe": "block_walk",
         },
         # No message passes through these in production.
         "-Og": {
             "aeron": "client conductor_events keepalive library media_driver",
+            "agent": "agent_thread",
             "archive": "archive_counters archive_mark_file",
             "archive.client": (
                 "archive_client_context archive_connection archive_snapshot_store async_archive recording_counters"
@@ -112,7 +112,7 @@ OPTIMISATION = {
             "consensus": "cluster_member consensus_counters snapshot_messages steps",
             "files": "cluster_mark_file error_log mark_file",
             "operate": "cluster_control",
-            "service": "agent_thread cluster_counters service_counters state_check",
+            "service": "cluster_counters service_counters state_check",
             "testing": "manual_time memory_stores recording_writer set_iteration transport_probe",
             "testing.simulation": "disk fabric observed_service virtual_time",
             "transport": "wait_reporter",
