@@ -92,7 +92,7 @@ class Owner:
         return OwnersContext(self, **arguments | CHANNELS | settings)
 
     def launch(self, **settings: Any) -> Archive:
-        return Archive.launch(self.context(**{"threading_mode": "INVOKER"} | settings))
+        return Archive.launch(self.context(**{"use_agent_invoker": True} | settings))
 
     def work(self, archive: Archive, milliseconds: int = 3) -> int:
         done = 0

@@ -69,7 +69,7 @@ def running(tmp_path: Path) -> Iterator[Callable[..., tuple[Owner, Archive]]]:
     def launch(prepare: Callable[[ScriptedConductor], object] = lambda _: None, **settings: Any) -> Any:
         owner = Owner(str(tmp_path), auto_advance_ns=MS)
         owner.prepare = prepare
-        archives.append(owner.launch(threading_mode="SHARED", **settings))
+        archives.append(owner.launch(use_agent_invoker=False, **settings))
         return owner, archives[-1]
 
     yield launch
@@ -646,7 +646,7 @@ def test_invoke_and_close_inside_a_callback(invoked: tuple[Owner, Archive]) -> N
 
 def test_an_archive_with_a_thread_is_not_invoked(running: Callable[..., tuple[Owner, Archive]]) -> None:
     _owner, archive = running()
-    with pytest.raises(ContainerError, match='launch with threading_mode="INVOKER" to invoke it'):
+    with pytest.raises(ContainerError, match="launch with use_agent_invoker=True to invoke it"):
         archive.invoke()
 
 
@@ -810,7 +810,7 @@ def test_a_thread_that_the_system_refuses_closes_everything(owner: Owner, monkey
 
     monkeypatch.setattr("threading.Thread.start", refuse)
     with pytest.raises(ContainerError, match="the thread of the archive cannot be started: can't start new thread"):
-        owner.launch(threading_mode="SHARED")
+        owner.launch(use_agent_invoker=False)
     assert owner.header()[TIMESTAMP] == TERMINATED
     assert owner.conductor.calls == ["start", "close"]
 
@@ -831,7 +831,7 @@ def test_ctrl_c_while_the_thread_is_started_closes_everything_once(
 
     monkeypatch.setattr("threading.Thread.start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        owner.launch(threading_mode="SHARED")
+        owner.launch(use_agent_invoker=False)
     thread, closing = threads
     assert closing is (thread if is_there else threading.current_thread())
     assert owner.conductor.calls[-1] == "close"

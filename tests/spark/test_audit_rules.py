@@ -196,3 +196,16 @@ def test_a_term_whose_begin_nothing_says_ends_no_audit() -> None:
     unknown = row(0, "log", 0)._replace(leadership_term_id=7, term_base_log_position=None, begin_position=900)
     (text,) = texts(check_terms([*rows(0), unknown], [member_of(0)]))
     assert "term 7 is opened at 900, and its message says that it begins at None" in text
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (None, []),
+        (1000, []),
+        (800, ["fail: member 0: term 3 ends at 800, and its log goes on in it to 1000"]),
+    ],
+)
+def test_the_newest_term_ends_with_the_log(end: int | None, expected: list[str]) -> None:
+    found = [one._replace(end_log_position=end) if one[1:3] == ("recording_log", 3) else one for one in rows(0)]
+    assert texts(check_terms(found, [member_of(0)])) == expected

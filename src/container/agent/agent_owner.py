@@ -64,9 +64,6 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
     kind: ClassVar[str]
     """What it is, in texts, such as "archive"."""
 
-    invoker_setting: ClassVar[str] = "use_agent_invoker=True"
-    """With which setting of the context the caller drives it."""
-
     Context: ClassVar[Any]
     """The class of its contexts."""
 
@@ -158,7 +155,7 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
         if self._parent_id:
             raise self._refusal(f"invoke the {self.kind}")
         if not self._context.is_invoker:
-            raise ContainerError(f"the {self.kind} has its own thread: launch with {self.invoker_setting} to invoke it")
+            raise ContainerError(f"the {self.kind} has its own thread: launch with use_agent_invoker=True to invoke it")
         if not self.is_running:
             return 0
         if self._is_invoking:
@@ -355,7 +352,8 @@ def run_until_ended(make: type[AgentOwner[Any, Any]], context: Any) -> None:
     """
     if context.is_invoker:
         raise ConfigurationError(
-            f"{make.invoker_setting}: this waits for {_with_article(make.kind)} with a thread of its own: leave it out"
+            f"the caller is to drive it: this waits for {_with_article(make.kind)} with a thread of its own: leave out "
+            "use_agent_invoker=True and threading_mode=INVOKER"
         )
     context.check_directory()
     report_crashes()

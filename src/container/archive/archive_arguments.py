@@ -76,6 +76,7 @@ class ArchiveArguments(ArchiveSettingsArguments, total=False):
     first_session_id: int | None
     next_token: Callable[[], int] | None
     cluster_stream_ids: Collection[int]
+    use_agent_invoker: bool
     error_handler: ErrorHandler | None
     config_file: str | os.PathLike[str] | None
     environ: Mapping[str, str] | None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from container.agent.context_base import ContextBase, object_or_setting
+from container.agent.context_base import ContextBase, check_flag, object_or_setting
 from container.archive.archive_agent import ArchiveAgent, Heartbeat, await_former_archive, new_archive_id
 from container.archive.archive_arguments import ArchiveSettingsArguments
 from container.archive.archive_counters import ArchiveCounters
@@ -57,7 +57,7 @@ _CHECKSUM_KINDS = {None: 0, CRC_32: 1, CRC_32C: 2}
 _RECOVERED_SHOWN = 20
 _BASES = {"exact": "what it had announced", "bound": "its frames behind what was forced", "frames": "its frames"}
 _SESSION_ID_MASK = 2**31 - 1
-_OBJECTS = ("process_id", "first_session_id", "next_token", "cluster_stream_ids")
+_OBJECTS = ("process_id", "first_session_id", "next_token", "cluster_stream_ids", "use_agent_invoker")
 
 # What an archive has in its directory beside the mark file and old errors, upstream's or this one.
 _SEGMENTS = re.compile(r"\d+-\d+\.rec(?:\.del)?", re.ASCII)
@@ -83,6 +83,8 @@ class ArchiveContext(ContextBase[ArchiveSettings]):
         next_token: called for each replay token, a random 64-bit number (int); the system's by default.
         cluster_stream_ids: streams of the log and the snapshots of the cluster whose archive it is, none by default:
             their recordings are changed by clients in shared memory alone, of which its consensus module is one.
+        use_agent_invoker: True when the caller drives the archive by :meth:`Archive.invoke`, as with upstream's
+            ``threading_mode="INVOKER"``.
         error_handler: called with each error (BaseException) after it was recorded. What it raises is recorded as well,
             and ends nothing.
         config_file: TOML file with settings.
@@ -116,11 +118,13 @@ class ArchiveContext(ContextBase[ArchiveSettings]):
         first_session_id: int | None = None,
         next_token: Callable[[], int] | None = None,
         cluster_stream_ids: Collection[int] = (),
+        use_agent_invoker: bool = False,
         error_handler: ErrorHandler | None = None,
         config_file: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] | None = None,
         **settings: Unpack[ArchiveSettingsArguments],
     ) -> None:
+        check_flag("use_agent_invoker", use_agent_invoker)
         _check_number("process_id", process_id, 2**63 - 1)
         _check_number("first_session_id", first_session_id, _SESSION_ID_MASK)
         if next_token is not None:
@@ -143,6 +147,7 @@ class ArchiveContext(ContextBase[ArchiveSettings]):
             table=archive_settings_table(),
             config_file_variable=ARCHIVE_CONFIG_FILE_VARIABLE,
         )
+        self.use_agent_invoker = use_agent_invoker
         self._given_process_id = process_id
         self._given_first_session_id = first_session_id
         self._next_token = next_token or _random_token
@@ -155,7 +160,7 @@ class ArchiveContext(ContextBase[ArchiveSettings]):
     @property
     def is_invoker(self) -> bool:
         """Whether the caller's thread drives the archive."""
-        return self.settings.threading_mode == INVOKER
+        return self.use_agent_invoker or self.settings.threading_mode == INVOKER
 
     @property
     def archive_dir(self) -> str:

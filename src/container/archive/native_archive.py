@@ -19,7 +19,6 @@ class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
 
     Context: ClassVar = ArchiveContext
     kind = "archive"
-    invoker_setting = 'threading_mode="INVOKER"'
 
     @classmethod
     def launch(cls, context: ArchiveContext | None = None, **settings: Unpack[ArchiveArguments]) -> Self:
@@ -28,7 +27,7 @@ class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
         Args:
             context: an :class:`~container.archive.archive_context.ArchiveContext` with everything, or None.
             settings: what such a context takes: settings (docs/settings.md) and objects. With
-                ``threading_mode="INVOKER"`` there is no thread: call :meth:`invoke` again and again.
+                ``use_agent_invoker=True`` there is no thread: call :meth:`invoke` again and again.
 
         Raises:
             ConfigurationError: a bad setting.

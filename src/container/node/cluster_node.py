@@ -57,6 +57,7 @@ COMMON_OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
         "aeron_dir": "aeron_dir decides",
         "archive_dir": "directory decides",
         "control_channel": "host and port decide",
+        "use_agent_invoker": "threading_mode decides",
     },
     "consensus_module": {
         "aeron_dir": "aeron_dir decides",

@@ -191,7 +191,7 @@ def check_terms(
                 )
         findings += _misplaced(term, of_term)
     bases = _bases(by_term)
-    findings += _ends(bases, rows)
+    findings += _ends(bases, rows, {each.member.member_id: each for each in members})
     damaged = {row.member_id for row in rows if row.error is not None}  # Nobody knows what else it has.
     for member in members:
         if member.member.member_id not in damaged:
@@ -289,18 +289,25 @@ def _misplaced(term: int, rows: Sequence[TermRow]) -> Iterator[Finding]:
             )
 
 
-def _ends(bases: Mapping[int, int], rows: Sequence[TermRow]) -> Iterator[Finding]:
-    """A term ends where the next one begins."""
+def _ends(
+    bases: Mapping[int, int], rows: Sequence[TermRow], members: Mapping[int | None, AuditedMember]
+) -> Iterator[Finding]:
+    """A term ends where the next one begins; the newest one, if it has, where what is committed of the log ends."""
     following = dict(pairwise(sorted(bases)))
     for row in rows:
         if row.end_log_position is None or row.leadership_term_id is None or row.is_valid is False:
             continue
-        successor = following.get(row.leadership_term_id)
+        successor, member = following.get(row.leadership_term_id), members.get(row.member_id)
+        what = ""
         if successor is not None and row.end_log_position != bases[successor]:
+            what = f"term {successor} begins at {bases[successor]}"
+        elif successor is None and member is not None and row.end_log_position < member.log_range.committed_position:
+            what = f"its log goes on in it to {member.log_range.committed_position}"
+        if what:
             yield Finding(
                 state="fail",
-                text=f"member {row.member_id}: term {row.leadership_term_id} ends at {row.end_log_position}, and term "
-                f"{successor} begins at {bases[successor]}",
+                text=f"member {row.member_id}: term {row.leadership_term_id} ends at {row.end_log_position}, "
+                f"and {what}",
                 member_id=row.member_id,
                 log_position=row.end_log_position,
             )
