@@ -20,8 +20,13 @@ from tests.soak.scenario import Scenario, started_at
 INGRESS_STREAM_ID, EGRESS_STREAM_ID = 101, 102
 PROTOCOL_VERSION = 3 << 8  # 0.3.0
 EVENT_OK = 0
-# Nobody keeps the two sessions alive.
-NO_SESSION_TIMEOUT = {"aeron.cluster.session.timeout": "3600s"}
+# Nobody keeps the two sessions alive. A leader that stands still for longer than its heartbeat's time-out, as on a busy
+# machine, is followed by one that may have started anew; that one closes all sessions.
+PATIENT = {
+    "aeron.cluster.session.timeout": "3600s",
+    "aeron.cluster.leader.heartbeat.timeout": "6s",
+    "aeron.cluster.startup.canvass.timeout": "12s",
+}
 
 
 def await_session(client: AeronClient, egress: Subscription, correlation_id: int) -> int:
@@ -84,7 +89,7 @@ def order_in_snapshot(scenario: Scenario, session_ids: set[int]) -> list[int]:
 
 def test_all_members_tell_sessions_in_the_jars_order(java_classes: Path) -> None:
     with (
-        Scenario(java_classes, client_count=0, properties=NO_SESSION_TIMEOUT) as scenario,
+        Scenario(java_classes, client_count=0, properties=PATIENT) as scenario,
         sessions_out_of_order(scenario) as (first, second),
     ):
         assert first > second
