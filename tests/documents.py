@@ -135,7 +135,6 @@ PLAN: dict[str, Plan] = {
     "README.md: Operating a node (sh)": Commands(),
     "README.md: What the log says (sh)": Commands(),
     "README.md: What the log says (python)": Checked(_SPARK),
-    "docs/architecture.md: How a message travels (plain)": NoCode("a diagram"),
     "docs/archive.md: An archive without Java (sh)": Commands(),
     "docs/archive.md: In a program (python)": Checked("tests/test_archive_command.py launches one beside a driver"),
     "docs/archive.md: A client (python)": Checked(
@@ -287,6 +286,7 @@ PLAN: dict[str, Plan] = {
 """What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
 
 READER: dict[str, str] = {
+    "AeronArchive": "from container.archive import AeronArchive",
     "AeronCluster": "from container.client import AeronCluster",
     "AsyncSessionPool": "from container.client import AsyncSessionPool",
     "LocalCluster": "from container.testing.cluster import LocalCluster",
