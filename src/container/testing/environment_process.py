@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -81,13 +82,20 @@ def _play(member: str | None) -> None:
 
 
 def _note_variables() -> set[str]:
-    """Have the names noted that code asks the environment for, if it is of no library; where it asks for one by one."""
+    """Have the names noted that code asks the environment for, if it is of no library.
+
+    A copy of the whole environment asks for each name in the order of its iteration, and counts for none.
+    """
     names: set[str] = set()
+    copied: deque[str] = deque()
     environ: Any = type(os.environ)
-    get = environ.__getitem__
+    get, iterate = environ.__getitem__, environ.__iter__
     libraries = tuple({f"{path}{os.sep}" for path in sysconfig.get_paths().values()} | {_OWN, "<frozen "})
 
     def noted(self: Any, name: Any) -> Any:
+        if copied and copied[0] == name:
+            copied.popleft()
+            return get(self, name)
         frame = sys._getframe(1)
         while frame.f_code.co_filename in _MAPPING_FILES and frame.f_back is not None:
             frame = frame.f_back
@@ -95,7 +103,13 @@ def _note_variables() -> set[str]:
             names.add(name)
         return get(self, name)
 
-    environ.__getitem__ = noted
+    def iterated(self: Any) -> Iterator[str]:
+        copied.clear()
+        for name in iterate(self):
+            copied.append(name)
+            yield name
+
+    environ.__getitem__, environ.__iter__ = noted, iterated
     return names
 
 
