@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from container.consensus.retention import NOTHING_OUTDATED, needed_log_position, outdated
+from container.consensus.retention import NOTHING_OUTDATED, Outdated, needed_log_position, outdated, remove_snapshots
 from container.files.recording_log import (
     ENTRY_TYPE_SNAPSHOT,
     ENTRY_TYPE_STANDBY_SNAPSHOT,
@@ -163,6 +163,24 @@ def test_older_snapshots_and_the_log_in_front_of_the_oldest_kept_go() -> None:
     [counter] = world.counter(RETAINED_LOG_POSITION)
     assert counter["key"][:8] == (0).to_bytes(4, "little") + (2).to_bytes(4, "little")
     assert world.errors == []
+
+
+def test_a_crash_leaves_no_old_snapshot_that_looks_whole() -> None:
+    """The consensus module's parts are invalid, on the disk as well, before any service's is."""
+    done: list[object] = []
+
+    class Log:
+        def invalidate_entry(self, entry_index: int) -> None:
+            done.append(entry_index)
+
+        def force(self) -> None:
+            done.append("force")
+
+    old = (*snapshot(100, 10, 2), *snapshot(200, 20, 2))
+    removal = remove_snapshots(None, Log(), Outdated(old, (), 300))  # type: ignore[arg-type]
+    with pytest.raises(StopIteration):
+        next(removal)
+    assert done == [12, 22, "force", 10, 11, 20, 21, "force"]
 
 
 @pytest.mark.parametrize("end", ["restart", "kill"])

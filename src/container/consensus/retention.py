@@ -140,10 +140,13 @@ def remove_snapshots(archive: AsyncArchive, recording_log: RecordingLog, found: 
         except ArchiveError as error:
             if error.code != error_codes.UNKNOWN_RECORDING:  # an earlier attempt has deleted it
                 raise
-    for entry in valid:
-        recording_log.invalidate_entry(entry.entry_index)
-    if valid:
-        recording_log.force()
+    # The consensus module's part first: a snapshot without it counts as one that was never whole, after any crash.
+    for is_service in (False, True):
+        entries = [entry for entry in valid if (entry.service_id != NULL_VALUE) is is_service]
+        for entry in entries:
+            recording_log.invalidate_entry(entry.entry_index)
+        if entries:
+            recording_log.force()
     return count
 
 
