@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from container.common.channel_uri import MAX_URI_LENGTH, SPY_PREFIX, ChannelUri
+from container.common.channel_uri import MAX_URI_LENGTH, SPY_PREFIX, ChannelUri, initial_position
 from container.common.quantities import SIZE_FACTORS, format_duration, format_size
 from container.common.values import shown, whole_number
 from container.errors import ConfigurationError
@@ -113,9 +113,7 @@ def replay_channel(
     params = _stripped(channel)
     params["term-length"] = _term_length(term_length)
     params["mtu"] = _mtu(mtu_length)
-    params["init-term-id"] = str(initial_term_id)
-    params["term-id"] = str(_as_int32(position // term_length + initial_term_id))
-    params["term-offset"] = str(position % term_length)
+    params |= initial_position(position, initial_term_id, term_length)
     params["linger"] = format_duration(_value(channel, "linger", _DURATION, linger_ns))
     for name in ("eos", "sparse"):
         if channel.get(name) is not None:
@@ -229,11 +227,6 @@ def _mtu(length: int) -> str:
     if not least <= length <= most or length % _FRAME_ALIGNMENT:
         raise ConfigurationError(f"mtu={length}: must be a multiple of {_FRAME_ALIGNMENT} from {least} to {most}")
     return format_size(length)
-
-
-def _as_int32(number: int) -> int:
-    """The number as it is left when only its lowest 32 bits are kept, as a term id is."""
-    return (number + 2**31) % 2**32 - 2**31
 
 
 #: What a stripped channel keeps.

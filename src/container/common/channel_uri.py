@@ -125,6 +125,26 @@ def _parse_params(query: str, text: str) -> dict[str, str]:
     return params
 
 
+def initial_position(position: int, initial_term_id: int, term_length: int) -> dict[str, str]:
+    """The parameters of a publication that begins at a position of a stream (upstream: initialPosition of its builder).
+
+    Args:
+        position: in bytes, a multiple of 32.
+        initial_term_id: of the stream.
+        term_length: in bytes.
+    """
+    return {
+        "init-term-id": str(initial_term_id),
+        "term-id": str(as_int32(initial_term_id + position // term_length)),
+        "term-offset": str(position % term_length),
+    }
+
+
+def as_int32(number: int) -> int:
+    """The number as it is left when only its lowest 32 bits are kept, as a term id is."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
 def add_session_id(channel: str, session_id: int) -> str:
     """``channel`` with parameter ``session-id`` set to ``session_id`` (a signed 32-bit number)."""
     uri = ChannelUri.parse(channel)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
-from container.common.channel_uri import ChannelUri
+from container.common.channel_uri import ChannelUri, initial_position
 from container.common.quantities import SIZE_FACTORS, format_size
 from container.common.values import shown, whole_number
 from container.consensus.cluster_member import ClusterMember
@@ -63,10 +63,7 @@ def log_publication_channel(
         for name in ("init-term-id", "term-id", "term-offset"):
             uri.put(name, "0")
     else:
-        term_id = log.initial_term_id + append_position // log.term_buffer_length
-        uri.put("init-term-id", str(log.initial_term_id))
-        uri.put("term-id", str((term_id + 2**31) % 2**32 - 2**31))  # it wraps around, as 32-bit numbers do
-        uri.put("term-offset", str(append_position % log.term_buffer_length))
+        uri.params |= initial_position(append_position, log.initial_term_id, log.term_buffer_length)
         uri.put("term-length", str(log.term_buffer_length))
         uri.put("mtu", str(log.mtu_length))
     return str(uri)

@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from container.archive import error_codes
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
 from container.archive.client.archive_events import (
-    NULL_POSITION,
     RecordingSignalEvent,
     RecordingSubscriptionDescriptor,
 )
-from container.archive.client.archive_requests import ArchiveRequests
+from container.archive.client.archive_session import READ_LIMIT, ArchiveSession, continued_channel
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
-from container.archive.client.replay_merge import ReplayMerge
-from container.common.channel_uri import ChannelUri, add_session_id
+from container.common.channel_uri import add_session_id
 from container.errors import ArchiveError, ConfigurationError
 from container.files.catalog import RecordingDescriptor
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
@@ -28,9 +25,6 @@ if TYPE_CHECKING:
     from container.archive.client.async_aeron_archive import Connecting
 
 type SignalConsumer = Callable[[RecordingSignalEvent], object]
-
-_READ_LIMIT = 64
-"""Frames of a replay that are read at once."""
 
 
 def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
@@ -49,77 +43,8 @@ def own_client(aeron_dir: str | os.PathLike[str] | None, context: ArchiveClientC
     return AeronClient(aeron_dir, context.client_name or "archive-client")
 
 
-def continued_channel(channel: str, descriptor: RecordingDescriptor) -> str:
-    """The channel of a publication that begins where a recording ends."""
-    if descriptor.stop_position == NULL_POSITION:
-        raise ArchiveError(
-            f"recording {descriptor.recording_id} is active, nothing can go on where it ends",
-            code=error_codes.ACTIVE_RECORDING,
-        )
-    term_length, position = descriptor.term_buffer_length, descriptor.stop_position
-    uri = ChannelUri.parse(channel)
-    uri.put("term-length", str(term_length))
-    uri.put("mtu", str(descriptor.mtu_length))
-    uri.put("init-term-id", str(descriptor.initial_term_id))
-    uri.put("term-id", str(_int32(descriptor.initial_term_id + position // term_length)))
-    uri.put("term-offset", str(position % term_length))
-    return str(uri)
-
-
-def _int32(value: int) -> int:
-    return (value + 2**31) % 2**32 - 2**31
-
-
-class Merging:
-    """What a session can do for a live stream, whatever front it has."""
-
-    _connection: ArchiveConnection
-
-    def replay_merge(
-        self,
-        *,
-        channel: str,
-        stream_id: int,
-        replay_channel: str,
-        replay_destination: str,
-        live_destination: str,
-        recording_id: int,
-        start_position: int,
-        progress_timeout_ns: int = 5_000_000_000,
-    ) -> ReplayMerge:
-        """Replay an active recording until it has caught up with the live stream, and go on with that.
-
-        Poll the result, which never waits, in place of a replay. All channels are UDP.
-
-        Args:
-            channel: of the subscription: ``aeron:udp?control-mode=manual|session-id=…`` with the stream's session id.
-            stream_id: of the stream.
-            replay_channel: ``aeron:udp?session-id=…``, with the same session id.
-            replay_destination: where the replay arrives, such as ``aeron:udp?endpoint=localhost:0``.
-            live_destination: where the live stream does, such as ``aeron:udp?endpoint=localhost:0|control=host:port``.
-            recording_id: of the recording.
-            start_position: where to begin.
-            progress_timeout_ns: how long nothing may go on, in nanoseconds.
-
-        Raises:
-            ConfigurationError: a channel is IPC, or the subscription's is not ``control-mode=manual``.
-        """
-        return ReplayMerge(
-            self._connection,
-            channel=channel,
-            stream_id=stream_id,
-            replay_channel=replay_channel,
-            replay_destination=replay_destination,
-            live_destination=live_destination,
-            recording_id=recording_id,
-            start_position=start_position,
-            progress_timeout_ns=progress_timeout_ns,
-        )
-
-
 class AeronArchive(
-    Merging,
-    ArchiveRequests[
+    ArchiveSession[
         int, bool, None, list[RecordingDescriptor], RecordingDescriptor | None, list[RecordingSubscriptionDescriptor]
     ],
 ):
@@ -134,9 +59,8 @@ class AeronArchive(
         """Take over a connected session; use :meth:`connect`."""
         if not isinstance(connection, ArchiveConnection):
             raise TypeError("use AeronArchive.connect()")
-        self._connection = connection
+        super().__init__(connection, owned_client)
         self._idle = idle_strategy
-        self._owned_client = owned_client
 
     @classmethod
     def connect(
@@ -198,26 +122,6 @@ class AeronArchive(
 
         return Connecting(context_of(context, settings), client, aeron_dir, on_signal)
 
-    @property
-    def context(self) -> ArchiveClientContext:
-        """Where the archive is."""
-        return self._connection.context
-
-    @property
-    def archive_id(self) -> int:
-        """Id of the archive; -1 for one before 1.11."""
-        return self._connection.archive_id
-
-    @property
-    def control_session_id(self) -> int:
-        """Id of the session, of the archive's making."""
-        return self._connection.control_session_id
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the archive still has the session, as far as is known."""
-        return self._connection.is_connected
-
     def reconnect(self) -> None:
         """Open a new session, with new streams, in place of one that is lost or not. Waits and raises as
         :meth:`connect`; may be called again then.
@@ -278,10 +182,7 @@ class AeronArchive(
         The recording ends with :meth:`RecordedPublication.close`. Raises ArchiveError when there is no such recording,
         or it is active.
         """
-        descriptor = self.list_recording(recording_id)
-        if descriptor is None:
-            raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
-        continued = continued_channel(channel, descriptor)
+        continued = continued_channel(channel, recording_id, self.list_recording(recording_id))
         publication: RecordedPublication = self._added(
             StreamAdd.publication(self._connection, continued, stream_id, True), channel
         )
@@ -309,20 +210,15 @@ class AeronArchive(
 
         ``bounding_limit_counter_id`` is the counter of :meth:`start_bounded_replay`, -1: none.
         """
-        if bounding_limit_counter_id == -1:
-            replay_session_id = self.start_replay(
-                recording_id, position, length, replay_channel, replay_stream_id, file_io_max_length=file_io_max_length
-            )
-        else:
-            replay_session_id = self.start_bounded_replay(
-                recording_id,
-                position,
-                length,
-                bounding_limit_counter_id,
-                replay_channel,
-                replay_stream_id,
-                file_io_max_length=file_io_max_length,
-            )
+        replay_session_id = self._begin_replay(
+            recording_id,
+            position,
+            length,
+            replay_channel,
+            replay_stream_id,
+            file_io_max_length,
+            bounding_limit_counter_id,
+        )
         replay: Replay = self._added(
             StreamAdd.replay(self._connection, replay_channel, replay_stream_id, replay_session_id), replay_channel
         )
@@ -337,7 +233,7 @@ class AeronArchive(
         with replay:
             while True:
                 has_ended = replay.has_ended
-                work_count = replay.poll(lambda message, position: taken.append((message, position)), _READ_LIMIT)
+                work_count = replay.poll(lambda message, position: taken.append((message, position)), READ_LIMIT)
                 yield from taken
                 taken.clear()
                 if work_count > 0:
@@ -372,11 +268,7 @@ class AeronArchive(
 
     def close(self) -> None:
         """End the session and close its streams; a client of its own is closed too. May be called twice."""
-        try:
-            self._connection.close()
-        finally:
-            if self._owned_client is not None:
-                self._owned_client.close()
+        self._close_streams()
 
     def __enter__(self) -> Self:
         return self
@@ -385,6 +277,3 @@ class AeronArchive(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"<AeronArchive {self._connection!r} archive_id={self.archive_id}>"

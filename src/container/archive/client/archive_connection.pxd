@@ -67,6 +67,7 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef list _deadlines                    # heap of (deadline, correlation id), of some that are done as well
     cdef object _errors                     # deque of what answers no request
 
+    cdef bint is_alive(self) noexcept                       # whether both streams of the session are connected
     cpdef int turn(self) except -1
     cpdef ArchiveRequest ask(
         self, str name, str what, dict fields, int32_t wanted=*, int64_t timeout_ns=*, Publication publication=*)

@@ -138,6 +138,9 @@ cdef class ArchiveConnection(FragmentHandler):
     @property
     def is_connected(self):
         """Whether both streams of the session are connected (bool)."""
+        return self.is_alive()
+
+    cdef bint is_alive(self) noexcept:
         return self._step == CONNECTED and self._publication.is_connected() and self._subscription.is_connected()
 
     cpdef int turn(self) except -1:

@@ -47,6 +47,37 @@ def _bytes(text: str, name: str) -> bytes:
         raise ConfigurationError(f"{name} must be ASCII, not {text!r}") from None
 
 
+def recording_fields(channel: str, stream_id: int, source_location: SourceLocation, auto_stop: bool) -> dict[str, Any]:
+    """What is recorded: the fields of StartRecordingRequest2, and of ExtendRecordingRequest2 beside the recording."""
+    return {
+        "stream_id": stream_id,
+        "source_location": int(SourceLocation(source_location)),
+        "auto_stop": int(bool(auto_stop)),
+        "channel": _bytes(channel, "channel"),
+    }
+
+
+def replay_fields(
+    recording_id: int,
+    position: int,
+    length: int,
+    channel: str,
+    stream_id: int,
+    file_io_max_length: int = _NULL,
+    replay_token: int = _NULL,
+) -> dict[str, Any]:
+    """What is replayed: the fields of ReplayRequest, and of BoundedReplayRequest beside the counter."""
+    return {
+        "recording_id": recording_id,
+        "position": position,
+        "length": length,
+        "replay_stream_id": stream_id,
+        "file_io_max_length": file_io_max_length,
+        "replay_token": replay_token,
+        "replay_channel": _bytes(channel, "replay_channel"),
+    }
+
+
 class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscriptions](ABC):
     """The requests of a session with an archive (upstream: ``AeronArchive``).
 
@@ -93,7 +124,7 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         return self._ask(
             "StartRecordingRequest2",
             f"start recording of {channel} stream {stream_id}",
-            self._recorded(channel, stream_id, source_location, auto_stop),
+            recording_fields(channel, stream_id, source_location, auto_stop),
             _relevant_id,
         )
 
@@ -115,18 +146,9 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         return self._ask(
             "ExtendRecordingRequest2",
             f"extension of recording {recording_id} by {channel} stream {stream_id}",
-            {"recording_id": recording_id} | self._recorded(channel, stream_id, source_location, auto_stop),
+            {"recording_id": recording_id} | recording_fields(channel, stream_id, source_location, auto_stop),
             _relevant_id,
         )
-
-    @staticmethod
-    def _recorded(channel: str, stream_id: int, source_location: SourceLocation, auto_stop: bool) -> dict[str, Any]:
-        return {
-            "stream_id": stream_id,
-            "source_location": int(SourceLocation(source_location)),
-            "auto_stop": int(bool(auto_stop)),
-            "channel": _bytes(channel, "channel"),
-        }
 
     def stop_recording(self, subscription_id: int) -> Nothing:
         """Record no longer for a subscription: StopRecordingSubscriptionRequest (14).
@@ -204,11 +226,12 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
             The replay session's id, for :meth:`stop_replay`; its lower 32 bits, as a signed number, are the session id
             of the publication. Subscribe with that, and without delay: the archive waits for 5 s.
         """
-        fields = self._replayed(recording_id, position, length, replay_channel, replay_stream_id)
         return self._ask(
             "ReplayRequest",
             f"replay of recording {recording_id} to {replay_channel} stream {replay_stream_id}",
-            fields | {"file_io_max_length": file_io_max_length, "replay_token": replay_token},
+            replay_fields(
+                recording_id, position, length, replay_channel, replay_stream_id, file_io_max_length, replay_token
+            ),
             _relevant_id,
         )
 
@@ -228,28 +251,15 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
 
         ``limit_counter_id`` is a counter of the archive's media driver; all else is as for :meth:`start_replay`.
         """
-        fields = self._replayed(recording_id, position, length, replay_channel, replay_stream_id)
+        fields = replay_fields(
+            recording_id, position, length, replay_channel, replay_stream_id, file_io_max_length, replay_token
+        )
         return self._ask(
             "BoundedReplayRequest",
             f"bounded replay of recording {recording_id} to {replay_channel} stream {replay_stream_id}",
-            fields
-            | {
-                "limit_counter_id": limit_counter_id,
-                "file_io_max_length": file_io_max_length,
-                "replay_token": replay_token,
-            },
+            fields | {"limit_counter_id": limit_counter_id},
             _relevant_id,
         )
-
-    @staticmethod
-    def _replayed(recording_id: int, position: int, length: int, channel: str, stream_id: int) -> dict[str, Any]:
-        return {
-            "recording_id": recording_id,
-            "position": position,
-            "length": length,
-            "replay_stream_id": stream_id,
-            "replay_channel": _bytes(channel, "replay_channel"),
-        }
 
     def request_replay_token(self, recording_id: int) -> Whole:
         """Return a token, with which another session may ask for one replay of a recording: ReplayTokenRequest

@@ -12,7 +12,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.archive.client cimport recording_counters
 from container.archive.client.archive_connection cimport ArchiveConnection, Wait
-from container.codecs.archive cimport BOOLEAN_TRUE, SOURCE_LOCATION_LOCAL
+from container.archive.client.archive_events import SourceLocation
+from container.archive.client.archive_requests import recording_fields, replay_fields
 from container.common.aeron_defaults import (
     REPLAY_CHANNEL, REPLAY_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, SNAPSHOT_CHANNEL,
 )
@@ -140,8 +141,7 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
         cdef str channel = add_session_id(self.snapshot_channel, session_id)
         writer._archive.wait_for(writer._archive.ask(
             "StartRecordingRequest2", f"start recording of {channel} stream {self.snapshot_stream_id}",
-            {"stream_id": self.snapshot_stream_id, "source_location": SOURCE_LOCATION_LOCAL,
-             "auto_stop": BOOLEAN_TRUE, "channel": channel.encode("ascii")}), idle)
+            recording_fields(channel, self.snapshot_stream_id, SourceLocation.LOCAL, True)), idle)
         wait = Wait(
             self._client, idle, self.context.message_timeout_ns,
             f"the recording position counter of session id {session_id}, archive id {archive_id}")
@@ -244,9 +244,8 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
         cdef int32_t session_id = <int32_t> reader._archive.wait_for(reader._archive.ask(
             "ReplayRequest",
             f"replay of recording {recording_id} to {self.replay_channel} stream {self.replay_stream_id}",
-            {"recording_id": recording_id, "position": position, "length": length,
-             "replay_stream_id": self.replay_stream_id, "file_io_max_length": NULL_VALUE, "replay_token": NULL_VALUE,
-             "replay_channel": self.replay_channel.encode("ascii")}), idle).relevant_id
+            replay_fields(recording_id, position, length, self.replay_channel, self.replay_stream_id)),
+            idle).relevant_id
         cdef str channel = add_session_id(self.replay_channel, session_id)
         cdef Wait wait = Wait(
             self._client, idle, self.context.message_timeout_ns,

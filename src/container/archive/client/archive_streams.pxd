@@ -17,6 +17,10 @@ cdef class Messages(FragmentHandler):
     cdef object _on_message                 # is called with each message (bytes) and its end (int)
     cdef BytesAssembler _assembler
     cdef int64_t _position
+    cdef int poll(self, Image image, object on_message, int limit) except -1
+
+
+cdef Messages new_messages()
 
 
 cdef class Replay:

@@ -8,7 +8,7 @@ from container.common.sealed cimport hide
 from container.transport.fragment_assembler cimport BytesAssembler
 from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.streams cimport FragmentHandler
+from container.transport.streams cimport FragmentHandler, Image
 
 
 cdef class RecordedPublication:
@@ -75,8 +75,24 @@ cdef class RecordedPublication:
         return f"<RecordedPublication session {self.session_id} on {self.channel} stream {self.stream_id}>"
 
 
+cdef Messages new_messages():
+    cdef Messages messages = Messages.__new__(Messages)
+    messages._assembler = BytesAssembler(messages._deliver)
+    return messages
+
+
 cdef class Messages(FragmentHandler):
     """Gives whole messages, as bytes, to a callable."""
+
+    cdef int poll(self, Image image, object on_message, int limit) except -1:
+        """Read frames of an image, if it has come (None: not yet); how many."""
+        if image is None:
+            return 0
+        self._on_message = on_message
+        try:
+            return image.controlled_poll(self, limit)
+        finally:
+            self._on_message = None
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         self._position = header.position
@@ -101,13 +117,7 @@ cdef class Replay:
         """
         self._client.invoke()
         self._find()
-        if self._image is None:
-            return 0
-        self._messages._on_message = on_message
-        try:
-            return self._image.controlled_poll(self._messages, limit)
-        finally:
-            self._messages._on_message = None
+        return self._messages.poll(self._image, on_message, limit)
 
     cdef int _find(self) except -1:
         if self._image is None:
@@ -178,8 +188,7 @@ cdef class StreamAdd:
             replay._subscription = added
             replay.replay_session_id = self._replay_session_id
             replay.session_id = <int32_t> self._replay_session_id
-            replay._messages = Messages.__new__(Messages)
-            replay._messages._assembler = BytesAssembler(replay._messages._deliver)
+            replay._messages = new_messages()
             return replay
         published = RecordedPublication.__new__(RecordedPublication)
         published._client = self._connection._client

@@ -9,19 +9,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Self
 
-from container.archive import error_codes
-from container.archive.client.aeron_archive import Merging, SignalConsumer, continued_channel, own_client
+from container.archive.client.aeron_archive import SignalConsumer, own_client
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
 from container.archive.client.archive_events import RecordingSubscriptionDescriptor
-from container.archive.client.archive_requests import ArchiveRequests
+from container.archive.client.archive_session import READ_LIMIT, ArchiveSession, continued_channel
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
 from container.errors import ArchiveError, TimedOutError
 from container.files.catalog import RecordingDescriptor
 from container.transport.seam import Client
 
-_READ_LIMIT = 64
 _SPINS = 50
 """Turns in a row, with the loop's other tasks between them, before a pause."""
 _BUSY_PAUSE_S = 0.000_5
@@ -29,8 +27,7 @@ _QUIET_PAUSE_S = 0.01
 
 
 class AsyncAeronArchive(
-    Merging,
-    ArchiveRequests[
+    ArchiveSession[
         Awaitable[int],
         Awaitable[bool],
         Awaitable[None],
@@ -47,31 +44,10 @@ class AsyncAeronArchive(
 
     def __init__(self, connection: ArchiveConnection, owned_client: Client | None = None) -> None:
         """Take over a connected session; use ``AeronArchive.aconnect()``."""
-        self._connection = connection
-        self._owned_client = owned_client
+        super().__init__(connection, owned_client)
         self._wake = asyncio.Event()
         self._lost: Exception | None = None
         self._task = asyncio.get_running_loop().create_task(self._take_turns())
-
-    @property
-    def context(self) -> ArchiveClientContext:
-        """Where the archive is."""
-        return self._connection.context
-
-    @property
-    def archive_id(self) -> int:
-        """Id of the archive; -1 for one before 1.11."""
-        return self._connection.archive_id
-
-    @property
-    def control_session_id(self) -> int:
-        """Id of the session, of the archive's making."""
-        return self._connection.control_session_id
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the archive still has the session, as far as is known."""
-        return self._connection.is_connected
 
     async def reconnect(self) -> None:
         """Open a new session, with new streams, in place of one that is lost or not. Raises as the connect; may be
@@ -109,11 +85,9 @@ class AsyncAeronArchive(
 
     async def extend_recorded_publication(self, recording_id: int, channel: str, stream_id: int) -> RecordedPublication:
         """Do as :meth:`AeronArchive.extend_recorded_publication`."""
-        descriptor = await self.list_recording(recording_id)
-        if descriptor is None:
-            raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
+        continued = continued_channel(channel, recording_id, await self.list_recording(recording_id))
         publication: RecordedPublication = await self._added(
-            StreamAdd.publication(self._connection, continued_channel(channel, descriptor), stream_id, True), channel
+            StreamAdd.publication(self._connection, continued, stream_id, True), channel
         )
         try:
             own = add_session_id(channel, publication.session_id)
@@ -135,20 +109,15 @@ class AsyncAeronArchive(
         bounding_limit_counter_id: int = -1,
     ) -> Replay:
         """Do as :meth:`AeronArchive.replay`."""
-        if bounding_limit_counter_id == -1:
-            replay_session_id = await self.start_replay(
-                recording_id, position, length, replay_channel, replay_stream_id, file_io_max_length=file_io_max_length
-            )
-        else:
-            replay_session_id = await self.start_bounded_replay(
-                recording_id,
-                position,
-                length,
-                bounding_limit_counter_id,
-                replay_channel,
-                replay_stream_id,
-                file_io_max_length=file_io_max_length,
-            )
+        replay_session_id = await self._begin_replay(
+            recording_id,
+            position,
+            length,
+            replay_channel,
+            replay_stream_id,
+            file_io_max_length,
+            bounding_limit_counter_id,
+        )
         replay: Replay = await self._added(
             StreamAdd.replay(self._connection, replay_channel, replay_stream_id, replay_session_id), replay_channel
         )
@@ -161,7 +130,7 @@ class AsyncAeronArchive(
         with replay:
             while True:
                 has_ended = replay.has_ended
-                work_count = replay.poll(lambda message, position: taken.append((message, position)), _READ_LIMIT)
+                work_count = replay.poll(lambda message, position: taken.append((message, position)), READ_LIMIT)
                 for each in taken:
                     yield each
                 taken.clear()
@@ -239,11 +208,7 @@ class AsyncAeronArchive(
         Requests that wait end with ArchiveError.
         """
         await self._end_turns()
-        try:
-            self._connection.close()
-        finally:
-            if self._owned_client is not None:
-                self._owned_client.close()
+        self._close_streams()
 
     async def __aenter__(self) -> Self:
         return self
@@ -259,9 +224,6 @@ class AsyncAeronArchive(
             warnings.warn(
                 f"unclosed {self!r}: use 'async with AeronArchive.aconnect(...)'", ResourceWarning, stacklevel=2
             )
-
-    def __repr__(self) -> str:
-        return f"<AsyncAeronArchive {self._connection!r} archive_id={self.archive_id}>"
 
 
 async def _woken(event: asyncio.Event, limit_s: float) -> None:

@@ -28,6 +28,5 @@ cdef class AsyncArchive(ArchiveConnection):
     cpdef int purge_segments(self, int64_t recording_id, int64_t new_start_position) except -1
     cpdef int stop_replay(self, int64_t replay_session_id) except -1
     cdef bint is_waiting(self) noexcept
-    cdef bint is_alive(self) noexcept
     cdef int _begin_request(
         self, str name, str what, dict fields, int32_t wanted=*, Publication publication=*) except -1

@@ -6,9 +6,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection cimport CONNECTED, ArchiveConnection, ArchiveRequest
-from container.codecs.archive cimport (
-    BOOLEAN_FALSE, BOOLEAN_TRUE, SOURCE_LOCATION_LOCAL, SOURCE_LOCATION_REMOTE,
-)
+from container.archive.client.archive_events import SourceLocation
+from container.archive.client.archive_requests import recording_fields, replay_fields
 from container.common.sealed cimport initialise, seal
 from container.errors import ArchiveError
 from container.transport.frames cimport NULL_VALUE
@@ -59,10 +58,6 @@ cdef class AsyncArchive(ArchiveConnection):
     cdef bint is_waiting(self) noexcept:
         """Whether a request waits for its answer: no other can be made."""
         return self._asked is not None and not self._asked.is_done
-
-    cdef bint is_alive(self) noexcept:
-        """Whether both streams of the session are connected."""
-        return self._step == CONNECTED and self._publication.is_connected() and self._subscription.is_connected()
 
     cpdef bint poll(self) except -1:
         """Take a turn; whether it is connected and no request waits for its answer any more (bool).
@@ -124,9 +119,8 @@ cdef class AsyncArchive(ArchiveConnection):
         """
         return self._begin_request(
             "ReplayRequest", f"the replay of recording {recording_id} to {channel}",
-            {"recording_id": recording_id, "position": position, "length": length, "replay_stream_id": stream_id,
-             "file_io_max_length": file_io_max_length, "replay_token": replay_token,
-             "replay_channel": channel.encode("ascii")}, 0, publication)
+            replay_fields(recording_id, position, length, channel, stream_id, file_io_max_length, replay_token),
+            0, publication)
 
     cpdef int start_recording(self, str channel, int32_t stream_id, bint is_local, bint is_auto_stop) except -1:
         """Ask that a stream be recorded (63): :attr:`relevant_id` is the id of the subscription.
@@ -190,9 +184,8 @@ cdef class AsyncArchive(ArchiveConnection):
 
 
 cdef dict _recorded(str channel, int32_t stream_id, bint is_local, bint is_auto_stop):
-    return {
-        "stream_id": stream_id, "source_location": SOURCE_LOCATION_LOCAL if is_local else SOURCE_LOCATION_REMOTE,
-        "auto_stop": BOOLEAN_TRUE if is_auto_stop else BOOLEAN_FALSE, "channel": channel.encode("ascii")}
+    return recording_fields(
+        channel, stream_id, SourceLocation.LOCAL if is_local else SourceLocation.REMOTE, is_auto_stop)
 
 
 seal((AsyncArchive,))

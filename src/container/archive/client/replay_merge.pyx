@@ -10,11 +10,11 @@ from collections import deque
 from container.archive.channel_texts import parse_channel
 from container.archive.client.archive_connection import failure
 from container.archive.client.archive_connection cimport ArchiveConnection
-from container.archive.client.archive_streams cimport Messages
+from container.archive.client.archive_requests import replay_fields
+from container.archive.client.archive_streams cimport new_messages
 from container.common import channel_uri
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
-from container.transport.fragment_assembler cimport BytesAssembler
 from container.transport.frames cimport NULL_VALUE
 from container.transport.streams cimport PendingAdd
 
@@ -71,8 +71,7 @@ cdef class ReplayMerge:
         self.recording_id = recording_id
         self.start_position = start_position
         self._destinations = deque()
-        self._messages = Messages.__new__(Messages)
-        self._messages._assembler = BytesAssembler(self._messages._deliver)
+        self._messages = new_messages()
         self._replay_session_id = NULL_VALUE
         self._target_position = self._progress_position = NULL_VALUE
         self._progress_timeout_ns = progress_timeout_ns
@@ -111,13 +110,7 @@ cdef class ReplayMerge:
         The result is how many frames were read (int). Raises as :meth:`do_work`.
         """
         self.do_work()
-        if self._image is None:
-            return 0
-        self._messages._on_message = on_message
-        try:
-            return self._image.controlled_poll(self._messages, limit)
-        finally:
-            self._messages._on_message = None
+        return self._messages.poll(self._image, on_message, limit)
 
     cpdef int do_work(self) except -1:
         """Take a turn; how much was done (int).
@@ -220,9 +213,8 @@ cdef class ReplayMerge:
         if self._request is None:
             self._request = self._connection.ask(
                 "ReplayRequest", f"replay of recording {self.recording_id} to {self._replay_uri}",
-                {"recording_id": self.recording_id, "position": self.start_position, "length": INT64_MAX,
-                 "replay_stream_id": self._subscription.stream_id, "file_io_max_length": NULL_VALUE,
-                 "replay_token": NULL_VALUE, "replay_channel": str(self._replay_uri).encode("ascii")})
+                replay_fields(self.recording_id, self.start_position, INT64_MAX, str(self._replay_uri),
+                              self._subscription.stream_id))
             return 0
         if not self._answered():
             return 0

@@ -23,6 +23,7 @@ from container.archive.store.recording_positions import RecordingPositions
 from container.archive.store.recovery import recover
 from container.archive.store.segment_reader import SegmentReader
 from container.archive.store.segment_writer import SegmentWriter
+from container.common.channel_uri import as_int32
 from container.errors import ArchiveError, ArchiveEvent, RecordingError
 from container.files.catalog import NULL_POSITION, POSITION_MAX, RecordingDescriptor
 from container.files.segments import segment_file_name, segment_position
@@ -749,7 +750,7 @@ class RecordingStore:
             _, term_offset, _, stream_id, term_id = _FRAME_HEADER.unpack(file.read(_FRAME_HEADER.size, offset))
         finally:
             file.close()
-        expected_id = (position // descriptor.term_buffer_length + descriptor.initial_term_id + 2**31) % 2**32 - 2**31
+        expected_id = as_int32(position // descriptor.term_buffer_length + descriptor.initial_term_id)
         if term_id != expected_id:
             raise ArchiveError(f"term id does not match: actual={term_id} expected={expected_id}")
         if stream_id != descriptor.stream_id:
