@@ -19,6 +19,7 @@ from container.testing.process import wait_until
 from container.transport.seam import Client
 
 CHANNEL = "aeron:udp"
+HABIT_INTERVAL_NS = 50_000_000
 
 
 class Heard(NamedTuple):
@@ -124,6 +125,9 @@ class ScriptedPeer:
         self.client = client
         self.members = ClusterMembers(parse_cluster_members(members), member_id)
         self.ear = Ear()
+        #: What it says each 50 ms, until a test takes it away.
+        self.habit: Callable[[], object] | None = None
+        self._habit_due_ns = 0
         self.publisher = ConsensusPublisher(
             client,
             self.members,
@@ -159,8 +163,12 @@ class ScriptedPeer:
 
     def work(self) -> int:
         """Take a turn; how much was done."""
-        work_count = seam.invoke(self.client)
-        return work_count + self.publisher.poll_adds(seam.nano_time(self.client)) + self.adapter.poll()
+        work_count, now_ns = seam.invoke(self.client), seam.nano_time(self.client)
+        work_count += self.publisher.poll_adds(now_ns) + self.adapter.poll()
+        if self.habit is not None and now_ns >= self._habit_due_ns:
+            self._habit_due_ns = now_ns + HABIT_INTERVAL_NS
+            self.habit()
+        return work_count
 
     def until(self, condition: Callable[[], object], limit_s: float, what: str) -> None:
         """Take turns in real time until the condition holds."""
