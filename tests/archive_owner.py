@@ -11,9 +11,9 @@ from container.files.error_log import read_error_log
 from container.settings.archive_table import ArchiveSettings
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock, SteppingIdleStrategy
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from tests.mark_file_world import MS, NOW_MS, World
 
 ARCHIVE_ID = 42

@@ -12,8 +12,8 @@ from container.archive.authentication import AcceptAll, AllowAll, Authenticator,
 from container.archive.store.recording_store import RecordingStore, StoreSettings
 from container.settings.archive_table import ArchiveSettings
 from container.storage.seam import READ_ONLY
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.streams import Image, Publication, Subscription
 from tests.archive_streams import with_ids

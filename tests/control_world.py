@@ -14,8 +14,8 @@ from container.archive.sessions.control_handler import ControlHandler, ControlRe
 from container.archive.sessions.control_session import SESSION_CLOSED, ControlSession
 from container.codecs import messages as codecs
 from container.errors import ArchiveEvent
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from container.transport.seam import Client
 from container.transport.streams import Image, Publication
 

@@ -20,9 +20,9 @@ from container.archive.store.recording_store import RecordingStore, StoreSetting
 from container.codecs import messages as codecs
 from container.files.catalog import RecordingDescriptor
 from container.settings.archive_table import ArchiveSettings
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.memory_transport import ManualClock, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryDriver
+from container.testing.processes.endpoints import PortReservation
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.seam import Client
 from container.transport.streams import Publication

@@ -28,7 +28,7 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.testing.memory_member import MemoryMember
+from container.testing.memory.memory_member import MemoryMember
 from examples.auction_service import OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER
 

@@ -29,9 +29,9 @@ from container.errors import AgentTermination, ArchiveError, MarkFileError
 from container.files.catalog import read_catalog
 from container.files.cnc_file import mark_terminated, read_mark_file
 from container.settings.archive_table import archive_settings_table
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.process import Process, wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import Process, wait_until
 from container.transport.idle_strategy import BackoffIdleStrategy
 from tests.archive_owner import CHANNELS
 from tests.limits import LIMIT_S

@@ -33,8 +33,8 @@ from container.errors import (
 from container.files.catalog import NULL_POSITION
 from container.settings.archive_table import archive_settings_table
 from container.storage.seam import CREATE
-from container.testing import transport_probe as seam
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.process import wait_until
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.idle_strategy import NoOpIdleStrategy
 from tests.archive_owner import ARCHIVE_ID, CHANNELS, Owner, ScriptedConductor

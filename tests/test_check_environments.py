@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from container.errors import ConfigurationError, ContainerError
-from container.testing import environments
-from container.testing.checks import ENVIRONMENTS, DivergenceError, Environment, check_environments
+from container.testing.memory import environments
+from container.testing.memory.checks import ENVIRONMENTS, DivergenceError, Environment, check_environments
 from tests.rule_breakers import Arguments, HostOnce, VariableOnce
 from tests.services import Adding, Exiting, Hour, Joining, LocalTime, Patient, Racing, Today, Versioned, Year
 

@@ -55,7 +55,8 @@ from container.api import (
 from container.errors import ConfigurationError, ContainerError, SnapshotError
 from container.service.state_difference import state_difference
 from container.testing import MemoryMember
-from container.testing.checks import (
+from container.testing.lives import GeneratedLife
+from container.testing.memory.checks import (
     DivergenceError,
     ForbiddenCallError,
     HostilePayloadError,
@@ -70,7 +71,6 @@ from container.testing.checks import (
     check_upgrade,
     write_golden_snapshot,
 )
-from container.testing.lives import GeneratedLife
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
 from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State

@@ -15,8 +15,8 @@ from container.archive.sessions.control_adapter import ControlAdapter, RequestSt
 from container.archive.sessions.control_handler import ControlHandler, ControlRequest
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryDriver
 from container.transport.streams import Publication
 from tests.golden.vectors import HEADER, Vector, derive, load
 

@@ -14,8 +14,8 @@ from container.codecs import messages as codecs
 from container.errors import AeronError, ArchiveError
 from container.files.catalog import RecordingDescriptor
 from container.storage.file_storage import FileStorage
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryDriver
 from container.transport.streams import Publication, Subscription
 from tests.golden.vectors import load
 

@@ -18,8 +18,8 @@ from container.archive.sessions.control_handler import ControlRequest
 from container.archive.sessions.control_session import STATES, ControlSession
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import SteppingIdleStrategy
 from container.transport.streams import Image
 from tests.control_world import (
     CONNECT_TIMEOUT_MS,

@@ -13,7 +13,7 @@ from container.archive.sessions.recording_session import RecordingSession
 from container.archive.sessions.replay_session import ReplaySession
 from container.errors import AeronError, ArchiveError
 from container.storage.seam import Storage
-from container.testing import transport_probe as probe
+from container.testing.memory import transport_probe as probe
 from tests.archive_streams import (
     CONNECT_TIMEOUT_NS,
     CORRELATION_ID,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from container.errors import ClusterError, ConfigurationError, ContainerError
-from container.testing.checks import (
+from container.testing.memory.checks import (
     ENVIRONMENTS,
     DivergenceError,
     ForbiddenCallError,

@@ -1,4 +1,4 @@
-# Types of container.testing.transport_probe: the seam's C-level methods as plain functions, for tests.
+# Types of container.testing.memory.transport_probe: the seam's C-level methods as plain functions, for tests.
 from collections.abc import Buffer, Callable
 from typing import TypedDict, final, overload, type_check_only
 

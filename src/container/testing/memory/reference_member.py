@@ -8,8 +8,8 @@ from typing import Any
 from container.api import CloseReason, Role
 from container.common.differences import NOTHING, shown_apart
 from container.common.values import shown
-from container.testing.findings import DivergenceError
-from container.testing.memory_member import (
+from container.testing.memory.findings import DivergenceError
+from container.testing.memory.memory_member import (
     LogEntry,
     MemoryMember,
     MemorySession,
@@ -17,9 +17,9 @@ from container.testing.memory_member import (
     Service,
     ServiceFactory,
 )
-from container.testing.scripted_consensus_module import CloseSession, SessionMessage
-from container.testing.scripted_messages import service_session_id
-from container.testing.snapshotting_member import SnapshottingMember
+from container.testing.memory.scripted_consensus_module import CloseSession, SessionMessage
+from container.testing.memory.scripted_messages import service_session_id
+from container.testing.memory.snapshotting_member import SnapshottingMember
 
 _NEVER = "a service that is never restarted"
 

@@ -1,8 +1,8 @@
 # The seam over memory: a driver, its clients and what they add. No C library, no threads, no chance.
 from libc.stdint cimport int32_t, int64_t
 
-from container.testing.memory_log cimport MemoryImage, MemoryLog
-from container.testing.memory_stream cimport MemoryStream
+from container.testing.memory.memory_log cimport MemoryImage, MemoryLog
+from container.testing.memory.memory_stream cimport MemoryStream
 from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counter

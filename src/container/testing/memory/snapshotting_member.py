@@ -7,8 +7,8 @@ from typing import Any
 
 from container.common.values import shown
 from container.service.state_difference import state_difference
-from container.testing.findings import DivergenceError, Life
-from container.testing.memory_member import (
+from container.testing.memory.findings import DivergenceError, Life
+from container.testing.memory.memory_member import (
     MemoryMember,
     MemorySession,
     MemorySnapshot,
@@ -16,7 +16,7 @@ from container.testing.memory_member import (
     ServiceFactory,
     state_in,
 )
-from container.testing.scripted_consensus_module import ServiceAck
+from container.testing.memory.scripted_consensus_module import ServiceAck
 
 _NULL_VALUE = -1
 _FIELDS_LENGTH = 200

@@ -1,7 +1,7 @@
 # A publication as a driver in memory knows it.
 from libc.stdint cimport int64_t
 
-from container.testing.memory_log cimport MemoryLog, ReaderListener
+from container.testing.memory.memory_log cimport MemoryLog, ReaderListener
 
 
 cdef class StreamSender:                                    # sends a UDP stream to other hosts

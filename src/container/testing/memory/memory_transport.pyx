@@ -6,7 +6,7 @@ at a time.
 
 A :class:`MemoryDriver` is the world. Each :meth:`MemoryDriver.connect` makes a client as a process of its own
 would have; what it publishes reaches the subscriptions of all clients by the rules of
-:mod:`container.testing.memory_channel`. Adding is immediate, a published frame can be polled immediately, and
+:mod:`container.testing.memory.memory_channel`. Adding is immediate, a published frame can be polled immediately, and
 there is no back pressure unless ``publication_window`` is set. Failures, delays and results of offers can be
 scripted. Only where a :class:`MemoryNetwork` joins several drivers, UDP streams take time and have windows; see
 :mod:`container.testing.simulation.fabric`.
@@ -22,10 +22,10 @@ from container.common.sealed cimport hide, seal
 from container.errors import (
     ClosedError, ConfigurationError, DriverTimeoutError, MessageTooLongError, RegistrationError,
 )
-from container.testing.manual_time import ManualClock, SteppingIdleStrategy
-from container.testing.memory_channel import MemoryChannel
-from container.testing.memory_log cimport MemoryImage, MemoryLog
-from container.testing.memory_stream cimport MemoryStream
+from container.testing.memory.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.memory.memory_channel import MemoryChannel
+from container.testing.memory.memory_log cimport MemoryImage, MemoryLog
+from container.testing.memory.memory_stream cimport MemoryStream
 from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
 from container.transport.counters cimport Counter, Counters
 from container.transport.frames cimport (

@@ -1,4 +1,4 @@
-# Types of container.testing.set_iteration.
+# Types of container.testing.memory.set_iteration.
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any

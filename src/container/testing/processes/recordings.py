@@ -33,7 +33,7 @@ from container.files.recording_log import (
     RecordingLogEntry,
     read_recording_log,
 )
-from container.testing.recording_writer import RecordingWriter
+from container.testing.processes.recording_writer import RecordingWriter
 
 __all__ = [
     "CONSENSUS_MODULE_SERVICE_ID",

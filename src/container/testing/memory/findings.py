@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
-from container.testing.memory_member import MemoryMember
+from container.testing.memory.memory_member import MemoryMember
 
 type Life = Callable[[MemoryMember], object]
 """What clients and time do to a member."""

@@ -13,7 +13,7 @@
     cm.run(agent.do_work, until=lambda: cm.egress(1))
     assert cm.acks[0] == ServiceAck(log_position=0, timestamp=0, ack_id=0, relevant_id=..., service_id=0)
 
-It writes raw Aeron frames through a :class:`~container.testing.memory_transport.MemoryDriver` and checks
+It writes raw Aeron frames through a :class:`~container.testing.memory.memory_transport.MemoryDriver` and checks
 nothing: what the service sent is there to be looked at, in the order in which it came. The log is written
 without back pressure, and before anyone reads it if you like; positions continue from one log to the next.
 """
@@ -34,10 +34,10 @@ from container.common.aeron_defaults import (
     CounterType,
 )
 from container.errors import ContainerError
-from container.testing import transport_probe as seam
-from container.testing.memory_log import MemoryLog
-from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.testing.scripted_messages import (
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_log import MemoryLog
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory.scripted_messages import (
     SCHEMA_VERSION,
     CancelTimer,
     CloseSession,

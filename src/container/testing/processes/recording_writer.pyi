@@ -1,4 +1,4 @@
-# Types of container.testing.recording_writer.
+# Types of container.testing.processes.recording_writer.
 import os
 from collections.abc import Buffer, Callable
 from typing import Final, final

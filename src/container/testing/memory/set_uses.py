@@ -16,11 +16,11 @@ from types import BuiltinFunctionType, CodeType, FrameType, MemberDescriptorType
 from typing import Any
 
 from container.errors import ContainerError
-from container.testing.set_iteration import show_iterations
+from container.testing.memory.set_iteration import show_iterations
 
 # From here on lists are made of sets without an iterator: then the expression in the source says whether it is a set.
 _LISTS_READ_SETS = sys.version_info >= (3, 13)
-_TOOL_NAME = "container.testing.set_uses"
+_TOOL_NAME = "container.testing.memory.set_uses"
 _SETS = (set, frozenset)
 
 # Functions that come to the same whatever the order is, and those whose result is a text for people.

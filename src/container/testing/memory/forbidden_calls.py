@@ -21,9 +21,9 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from container.testing.findings import ForbiddenCallError, Life
-from container.testing.memory_member import MemoryMember, Service, ServiceFactory
-from container.testing.set_uses import SetWatch
+from container.testing.memory.findings import ForbiddenCallError, Life
+from container.testing.memory.memory_member import MemoryMember, Service, ServiceFactory
+from container.testing.memory.set_uses import SetWatch
 
 
 def check_calls(service: ServiceFactory, life: Life) -> None:

@@ -1,10 +1,10 @@
-# What type checkers see of container.testing.memory_stores, which is compiled.
+# What type checkers see of container.testing.memory.memory_stores, which is compiled.
 
 from collections.abc import Iterable
 from typing import Literal, final
 
-from container.testing.memory_log import Frame, MemoryLog
-from container.testing.memory_transport import MemoryClient
+from container.testing.memory.memory_log import Frame, MemoryLog
+from container.testing.memory.memory_transport import MemoryClient
 from container.transport.seam import MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
 
 @final

@@ -2,7 +2,7 @@
 from libc.stdint cimport INT64_MAX, int64_t
 
 from container.common.sealed cimport hide
-from container.testing.memory_log cimport MemoryImage, ReaderListener
+from container.testing.memory.memory_log cimport MemoryImage, ReaderListener
 from container.transport.frames cimport BACK_PRESSURED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from container.common.object_path import load_object
-from container.testing.snapshotting_member import behaviour_of
+from container.testing.memory.snapshotting_member import behaviour_of
 
 RESULT = b"\0states:"
 """Stands before what the process found, behind whatever the service printed."""
@@ -39,7 +39,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a process changes in itself, as :class:`container.testing.environments.Environment` describes it."""
+    """What a process changes in itself, as :class:`container.testing.memory.environments.Environment` describes it."""
 
     wall_clock: str | None = None
     seconds_per_event: float = 0.0

@@ -29,10 +29,10 @@ from container.common.values import shown
 from container.errors import AgentTermination, ConfigurationError, SnapshotError
 from container.service.service_handler import ServiceHandler
 from container.settings.callback_errors import HALT, SKIP
-from container.testing.manual_time import ManualClock, SteppingIdleStrategy
-from container.testing.member_context import MemberContext, boot_time_ns, place
-from container.testing.memory_transport import MemoryDriver
-from container.testing.scripted_consensus_module import (
+from container.testing.memory.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.memory.member_context import MemberContext, boot_time_ns, place
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.scripted_consensus_module import (
     CancelTimer,
     CloseSession,
     ScheduleTimer,
@@ -41,8 +41,8 @@ from container.testing.scripted_consensus_module import (
     ServiceAck,
     SessionMessage,
 )
-from container.testing.scripted_member import TICK_NS, ScriptedMember
-from container.testing.scripted_messages import decode
+from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
+from container.testing.memory.scripted_messages import decode
 
 type Service = ClusteredService | ServiceHandler
 type ServiceFactory = Callable[[], Service]

@@ -10,7 +10,7 @@ from container.errors import ConcurrentConcludeError
 from container.service.agent_context import AgentContext
 from container.settings.sources import load_settings
 from container.settings.table import Settings
-from container.testing.manual_time import SteppingIdleStrategy
+from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.transport.idle_strategy import IdleStrategy
 
 

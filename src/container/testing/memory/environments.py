@@ -18,13 +18,13 @@ import msgspec
 from container.common.object_path import load_object
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
-from container.testing.environment_process import RESULT, Result, Surroundings
-from container.testing.findings import DivergenceError, Life
-from container.testing.memory_member import ServiceFactory
+from container.testing.memory.environment_process import RESULT, Result, Surroundings
+from container.testing.memory.findings import DivergenceError, Life
+from container.testing.memory.memory_member import ServiceFactory
 
 # What a check in another process may take, in seconds.
 _LIMIT_S = 300.0
-_PROCESS = "container.testing.environment_process"
+_PROCESS = "container.testing.memory.environment_process"
 # How much of an environment a text shows.
 _SHOWN = 400
 # How many variables of a service get another value, each in a process of its own.

@@ -9,8 +9,8 @@ from container.common.aeron_defaults import (
 from container.common.channel_uri import add_session_id
 from container.common.sealed cimport hide, seal
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
-from container.testing.memory_log cimport MemoryImage, MemoryLog
-from container.testing.memory_transport cimport MemoryClient, MemoryPublication
+from container.testing.memory.memory_log cimport MemoryImage, MemoryLog
+from container.testing.memory.memory_transport cimport MemoryClient, MemoryPublication
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.frames cimport ACTION_CONTINUE, NULL_VALUE, FrameHeader
 from container.transport.seam cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter

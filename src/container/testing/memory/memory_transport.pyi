@@ -1,11 +1,11 @@
-# What type checkers see of container.testing.memory_transport, which is compiled.
+# What type checkers see of container.testing.memory.memory_transport, which is compiled.
 
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, final
 
-from container.testing.manual_time import ManualClock as ManualClock
-from container.testing.manual_time import SteppingIdleStrategy as SteppingIdleStrategy
-from container.testing.memory_log import MemoryLog
+from container.testing.memory.manual_time import ManualClock as ManualClock
+from container.testing.memory.manual_time import SteppingIdleStrategy as SteppingIdleStrategy
+from container.testing.memory.memory_log import MemoryLog
 from container.transport.clocks import Clock
 from container.transport.counters import Counter
 from container.transport.memory_counters import MemoryCounters

@@ -1,4 +1,4 @@
-"""A media driver for clients of a cluster under test: ``python -m container.testing.client_driver DIRECTORY``.
+"""A driver for clients of a cluster under test: ``python -m container.testing.processes.client_driver DIRECTORY``.
 
 It is the C driver of this package's library: it needs no JVM, and it outlives the members' drivers. It runs until its
 standard input ends or it gets a signal to stop.
