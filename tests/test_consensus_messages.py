@@ -15,8 +15,8 @@ from container.consensus.cluster_member import ClusterMembers, parse_cluster_mem
 from container.consensus.consensus_adapter import ConsensusAdapter
 from container.consensus.event_handler import ConsensusEventHandler
 from container.errors import ClusterEvent, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import ManualClock, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryDriver
 from container.transport.streams import Publication
 from tests.golden.vectors import HEADER, Vector, derive, load
 from tests.scripted_peer import CHANNEL, Ear, Heard, ScriptedPeer
