@@ -27,7 +27,7 @@ from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.operate.cluster_control import ClusterControl
 from container.operate.counters import TOGGLES
-from container.testing.node import Node
+from container.testing.processes.node import Node
 from tests.client_world import Counting
 
 METRICS = {

@@ -22,8 +22,8 @@ from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.errors import AgentTermination
 from container.files.cluster_mark_file import MARK_FILE_NAME
 from container.files.recording_log import RecordingLogEntry
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryClient, MemoryPublication
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryClient, MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from container.transport.streams import Image, Publication, Subscription

@@ -51,8 +51,8 @@ ROOMS = {
         "common settings transport storage aeron files",
     ),
     "archive": Room(
-        "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
-        "archive.authentication archive.channel_texts archive.replay_request archive.replication_request",
+        "what an archive and those who use one have in common: texts of channels, who may do what",
+        "archive.authentication archive.channel_texts",
         "common",
     ),
     "archive-client": Room(
@@ -69,18 +69,18 @@ ROOMS = {
     "recordings": Room("recordings of a member as Arrow columns", "recordings", "common codecs transport files"),
     "archive-store": Room(
         "the archive's directory: catalog, positions, segments, and what a crash leaves of them",
-        "archive.store",
+        "archive.server.store",
         "common codecs storage files",
     ),
     "archive-sessions": Room(
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
         "deletion and replication; what it shows of that in counters and events",
-        "archive.sessions archive.archive_counters archive.recording_events",
+        "archive.server.sessions archive.server.archive_counters archive.server.recording_events",
         "common settings codecs transport files archive archive-client archive-store",
     ),
     "archive-conductor": Room(
         "what an archive does in each turn, and for each request: sessions, recordings, replays, replications",
-        "archive.archive_conductor archive.recorder archive.replayer",
+        "archive.server.archive_conductor archive.server.recorder archive.server.replayer",
         "common codecs transport settings archive archive-store archive-sessions",
     ),
     "consensus": Room(
@@ -115,14 +115,8 @@ ROOMS = {
         "interface common settings files recordings replay spark",
     ),
     "memory": Room(
-        "for tests: a member in memory: the seam over memory, and a scripted consensus module",
-        "testing.checks testing.environment_process testing.environments testing.findings testing.forbidden_calls "
-        "testing.manual_time testing.member_context testing.memory_channel testing.memory_log testing.memory_member "
-        "testing.memory_stores testing.memory_stream testing.memory_transport testing.recording_service "
-        "testing.reference_member "
-        "testing.scripted_consensus_module testing.scripted_life testing.scripted_member "
-        "testing.scripted_messages testing.set_iteration testing.set_uses testing.snapshotting_member "
-        "testing.strategies testing.transport_probe",
+        "for tests: a member in memory, over the seam, with a scripted consensus module; the checks of a service",
+        "testing.memory",
         "interface common settings codecs transport service",
     ),
     "simulation": Room(
@@ -130,16 +124,21 @@ ROOMS = {
         "testing.simulation",
         "interface common settings transport storage service memory",
     ),
+    "processes": Room(
+        "for tests: nodes, clusters and archives as real processes; recordings that are written",
+        "testing.processes",
+        "interface common codecs transport aeron files",
+    ),
     "testing": Room(
-        "for tests: nodes and clusters of real processes, recordings that are written",
+        "for tests: what they import; the command `aeron-cluster check`",
         "testing",
-        "interface common codecs transport aeron files recordings memory simulation",
+        "interface common recordings memory simulation processes",
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context node run_service setting_types",
         "interface common settings transport storage aeron files agent archive-client service client consensus "
-        "archive-front operate pipeline replay testing",
+        "archive-front operate pipeline replay processes",
     ),
 }
 

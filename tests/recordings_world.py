@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from container.codecs.messages import encode
 from container.recordings import RecordingDescriptor, RecordingError, RecordingLogEntry, read
-from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
+from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.plain_decoder import without_times
 
 CHANNEL = "aeron:udp?endpoint=localhost:9020"

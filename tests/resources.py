@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks._harness import resident_mib
 from container.api import Cluster
 from container.common import error_texts
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from container.transport.seam import Client
 
 

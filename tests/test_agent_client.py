@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from container.errors import ClusterTermination, MarkFileError, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.scripted_member import ScriptedMember
 from tests.cython_module import compile_module
 
 SOURCE = '''

@@ -25,7 +25,7 @@ from container.settings.arguments import number, path, seconds
 from container.settings.setting import Setting
 from container.settings.sources import load_archive_settings, load_settings
 from container.settings.table import settings_table
-from container.testing.recording_service import RecordingService
+from container.testing.memory.recording_service import RecordingService
 from container.transport.idle_strategy import (
     BackoffIdleStrategy,
     SleepingIdleStrategy,

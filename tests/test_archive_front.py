@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import container.archive
-from container.archive.archive_arguments import ArchiveArguments, ArchiveSettingsArguments
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_counters import recording_position_key
-from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
 from container.archive.authentication import AcceptAll, DenyAll
-from container.archive.native_archive import Archive
+from container.archive.server.archive_arguments import ArchiveArguments, ArchiveSettingsArguments
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_counters import recording_position_key
+from container.archive.server.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
+from container.archive.server.native_archive import Archive
 from container.errors import (
     AgentTermination,
     ArchiveError,
@@ -33,8 +33,8 @@ from container.errors import (
 from container.files.catalog import NULL_POSITION
 from container.settings.archive_table import archive_settings_table
 from container.storage.seam import CREATE
-from container.testing import transport_probe as seam
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.process import wait_until
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.idle_strategy import NoOpIdleStrategy
 from tests.archive_owner import ARCHIVE_ID, CHANNELS, Owner, ScriptedConductor

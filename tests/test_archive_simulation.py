@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from container.archive.store.recording_store import RecordingStore
+from container.archive.server.store.recording_store import RecordingStore
 from container.codecs import messages as codecs
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from tests.recorded_frames import TERM_LENGTH, Frames
 from tests.seeds import drawn
 from tests.sim import __main__ as command

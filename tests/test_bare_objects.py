@@ -17,7 +17,7 @@ import pytest
 import container
 from container.errors import ClusterError
 from container.service.cluster import Cluster
-from container.testing.memory_log import MemoryLog
+from container.testing.memory.memory_log import MemoryLog
 from tests.limits import LIMIT_S
 from tests.test_free_threading import MODULES
 

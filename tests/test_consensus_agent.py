@@ -32,8 +32,8 @@ from container.errors import (
 )
 from container.files.cluster_mark_file import MARK_FILE_NAME, ClusterMarkFile
 from container.storage.seam import NO_FOLLOW
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryPublication
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.fragment_assembler import FragmentAssembler
 from tests.archive_world import ArchiveWorld

@@ -20,7 +20,7 @@ from container.common.aeron_defaults import (
 )
 from container.consensus import channels
 from container.errors import AgentTermination
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from container.transport.streams import Publication
 from tests.member_world import IPC, VERSION, MemberWorld, WorldClient, session_message
 

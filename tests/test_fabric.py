@@ -14,9 +14,9 @@ import pytest
 from container.aeron import AeronClient, MediaDriver
 from container.client import AeronCluster, ClientContext
 from container.errors import ClosedError, ConfigurationError, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.memory_transport import SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import SteppingIdleStrategy
+from container.testing.processes.endpoints import PortReservation
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, VirtualTime

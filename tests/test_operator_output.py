@@ -18,8 +18,8 @@ from container.aeron.media_driver import MediaDriver
 from container.operate import facts
 from container.operate.command import WORDS, find_word
 from container.operate.counters import ELECTION_STATES
-from container.testing.endpoints import PortReservation
-from container.testing.process import Process
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import Process
 from tests import operator_document
 from tests.limits import LIMIT_S
 from tests.operator_world import Words, written

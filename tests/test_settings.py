@@ -19,7 +19,7 @@ from container.context import Context
 from container.errors import ConfigurationError
 from container.settings.sources import load_settings
 from container.settings.table import settings_markdown, settings_table
-from container.testing.recording_service import RecordingService
+from container.testing.memory.recording_service import RecordingService
 
 ROOT = Path(__file__).parents[1]
 INT32_MIN, INT32_MAX, INT64_MAX = -(2**31), 2**31 - 1, 2**63 - 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from container.__main__ import main
-from container.archive.archive_context import ArchiveContext
+from container.archive.server.archive_context import ArchiveContext
 from container.client import ClientContext
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
@@ -30,7 +30,7 @@ from container.settings.sources import (
     warn_of_unknown_variables,
 )
 from container.settings.table import settings_table
-from container.testing.recording_service import RecordingService
+from container.testing.memory.recording_service import RecordingService
 
 SOURCES = Path(__file__).parents[1] / "src"
 MEMBERS = "0,a:1,a:2,a:3,a:4,a:5"
@@ -240,7 +240,7 @@ def test_a_command_begins_nothing_in_a_directory_that_is_not_there(
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.chdir(tmp_path)
     more = {
-        "run": ["container.testing.recording_service:RecordingService"],
+        "run": ["container.testing.memory.recording_service:RecordingService"],
         "consensus-module": ["--cluster-members", MEMBERS, "--ingress-channel", "aeron:udp"],
         "archive": ["--no-is-control-channel-enabled"],
     }[word]

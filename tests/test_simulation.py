@@ -30,9 +30,9 @@ from container.api import (
 )
 from container.errors import ConfigurationError, ContainerError
 from container.testing import simulation
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryDriver
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.processes.process import wait_until
 from container.testing.simulation import (
     LEADER,
     Checks,

@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 
 from container.common import jars
-from container.testing import java
-from container.testing.java import JavaError, find_java, find_javac, java_command, resolve_jar
+from container.testing.processes import java
+from container.testing.processes.java import JavaError, find_java, find_javac, java_command, resolve_jar
 
 CONTENT = b"the jar"
 

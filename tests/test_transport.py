@@ -9,8 +9,8 @@ import pytest
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
 from container.errors import DriverTimeoutError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.transport.clocks import SystemClock
 from container.transport.counters import Counter, Counters
 from container.transport.seam import Client, ClientListener, MarkFile, SnapshotReader, SnapshotWriter

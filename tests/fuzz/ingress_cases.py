@@ -16,7 +16,7 @@ from typing import Any
 
 from container.api import CloseReason
 from container.errors import ContainerError
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from container.transport.streams import Publication
 from tests.control_world import MS
 from tests.fuzz.archive_request_cases import Assembler, aligned, check, endless

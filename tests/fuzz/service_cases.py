@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from container.api import CloseReason
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from tests.fuzz.archive_request_cases import Assembler, check
 from tests.fuzz.ingress_cases import LOG_PAYLOAD_MAX, Event, IngressEpisode, send_frames
 from tests.fuzz.mutations import Frame

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_mark_file import MARK_FILE_NAME
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_mark_file import MARK_FILE_NAME
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, MarkFileError, RecordingError
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedStorage
 from container.transport.streams import Image, Publication, Subscription
 from tests.sim.archive_oracle import (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from container.testing.manual_time import ManualClock
+from container.testing.memory.manual_time import ManualClock
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.virtual_time import Draws
 from tests.sim.archive_oracle import Violation

@@ -28,8 +28,8 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.archive.archive_context import ArchiveContext
-from container.archive.native_archive import Archive
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.native_archive import Archive
 from container.client import AeronCluster, ClientContext
 from container.client.async_connect import AsyncConnect
 from container.client.egress_listener import EgressListener
@@ -47,9 +47,9 @@ from container.errors import (
     RecordingError,
 )
 from container.snapshots import read_snapshot, write_snapshot
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedStorage
 from tests.sim.disk_world import DiskPlan, DiskWorld, Operation, Result
 from tests.sim.node_oracle import (

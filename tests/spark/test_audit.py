@@ -35,7 +35,7 @@ from container.pipeline.log_bytes import AuditedMember, Frames, compare_bytes, s
 from container.recordings import LogRange, open_member
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
-from container.testing.recordings import write_catalog, write_recording_log
+from container.testing.processes.recordings import write_catalog, write_recording_log
 from tests.plain_decoder import frames
 from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH, write_mark
 from tests.spark.written_members import History, WrittenMember

@@ -24,9 +24,9 @@ import pytest
 from container.__main__ import _parse
 from container.client import AeronCluster
 from container.settings.table import settings_table
-from container.testing.cluster import Node
-from container.testing.endpoints import MemberEndpoints, PortReservation
-from container.testing.java import resolve_jar
+from container.testing.processes.cluster import Node
+from container.testing.processes.endpoints import MemberEndpoints, PortReservation
+from container.testing.processes.java import resolve_jar
 from tests.documents import (
     PLAN,
     ROOT,

@@ -12,7 +12,7 @@ from container.files.names import NODE_STATE_NAME, RECORDING_LOG_NAME
 from container.files.node_state_file import NodeStateFile
 from container.files.recording_log import RecordingLog, read_recording_log
 from container.storage.file_storage import FileStorage
-from container.testing.java import java_command
+from container.testing.processes.java import java_command
 from tests.limits import LIMIT_S
 
 SEEDS = 5
@@ -30,7 +30,7 @@ class OurFiles:
 
     def __init__(self, directory: Path) -> None:
         self.log = RecordingLog.open(FileStorage(), str(directory), create=True, file_sync_level=1)
-        self.state = NodeStateFile.open(FileStorage(), str(directory), create=True, file_sync_level=1)
+        self.state = NodeStateFile.open(FileStorage(), str(directory), create=True)
 
     def apply(self, line: str) -> None:
         name, *words = line.split(" ")

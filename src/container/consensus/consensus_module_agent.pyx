@@ -9,7 +9,7 @@ system's clock times nobody out.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.codecs.cluster cimport (
-    CLUSTER_ACTION_RESUME, CLUSTER_ACTION_SNAPSHOT, CLUSTER_ACTION_SUSPEND, CLUSTER_SCHEMA_ID,
+    CLUSTER_ACTION_RESUME, CLUSTER_ACTION_SNAPSHOT, CLUSTER_ACTION_SUSPEND,
     SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
 )
 from container.common.directories import removed_text
@@ -107,7 +107,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 channels.consensus_subscription_channel(
                     settings.consensus_channel, self.members.this_member.consensus_endpoint),
                 settings.consensus_stream_id),
-            self)
+            self, self.members)
         self.backups = BackupAnswers(
             self._recording_log, service_count=settings.service_count,
             commit_position_counter_id=self._counters.commit_position.counter_id, members=self.members,
@@ -497,18 +497,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if session is None or not session.is_open():
             return 0
         return self._control.on_admin_request(session, correlation_id, request_type)
-
-    cdef int on_foreign_message(self, int schema_id) except -1:
-        self._on_error(ClusterEvent(f"expected schemaId={CLUSTER_SCHEMA_ID}, actual={schema_id}"))
-        return 0
-
-    cdef int on_malformed_message(self, str text) except -1:
-        self._on_error(ClusterEvent(text))
-        return 0
-
-    cdef int on_failed_message(self, object error) except -1:
-        self._on_error(error)
-        return 0
 
     # What backups and standbys ask for
 

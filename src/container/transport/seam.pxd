@@ -1,7 +1,7 @@
 # The seam: the client that adds streams and counters, snapshot store and mark file. Streams, counters and clocks have a
 # file each.
 #
-# Each class here is abstract. `aeron/` implements them over a media driver, `testing/memory_transport.pyx` over
+# Each class here is abstract. `aeron/` implements them over a media driver, `testing/memory/memory_transport.pyx` over
 # memory.
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,7 +1,7 @@
 """The seam between the container and what carries its messages: abstract client, snapshot store and mark file.
 
 Streams, counters and clocks have a module each. The classes of this one are never used by themselves:
-`container.aeron` implements them over a media driver, and `container.testing.memory_transport` over memory.
+`container.aeron` implements them over a media driver, and `container.testing.memory.memory_transport` over memory.
 """
 from libc.stdint cimport int32_t, int64_t
 

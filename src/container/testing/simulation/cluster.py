@@ -19,10 +19,10 @@ from container.common.differences import shown_apart
 from container.common.values import shown
 from container.service.state_difference import state_difference
 from container.settings.callback_errors import HALT
-from container.testing.memory_log import MemoryLog
-from container.testing.memory_member import Service
-from container.testing.scripted_consensus_module import CancelTimer, ScheduleTimer, SessionMessage
-from container.testing.scripted_messages import ClusterAction, encode, service_session_id
+from container.testing.memory.memory_log import MemoryLog
+from container.testing.memory.memory_member import Service
+from container.testing.memory.scripted_consensus_module import CancelTimer, ScheduleTimer, SessionMessage
+from container.testing.memory.scripted_messages import ClusterAction, encode, service_session_id
 from container.testing.simulation import plan as plans
 from container.testing.simulation.member import EGRESS_CHANNEL, INITIAL_TERM_ID, SimulatedMember
 from container.testing.simulation.observed_service import ObservedService

@@ -11,15 +11,15 @@ from container.errors import AgentTermination, ArchiveError, ClusterTermination
 from container.service.service_agent import ServiceAgent
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.callback_errors import SKIP
-from container.testing.member_context import MemberContext, boot_time_ns, place
-from container.testing.memory_stores import MemorySnapshotStore
-from container.testing.memory_transport import MemoryDriver
-from container.testing.scripted_consensus_module import (
+from container.testing.memory.member_context import MemberContext, boot_time_ns, place
+from container.testing.memory.memory_stores import MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.scripted_consensus_module import (
     CloseSession,
     ScriptedConsensusModule,
     ServiceAck,
 )
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 from container.testing.simulation import plan as plans
 from container.testing.simulation.observed_service import ObservedService
 from container.testing.simulation.plan import SnapshotFault, Start

@@ -16,7 +16,7 @@ from container.common.differences import NOTHING, shown_apart
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, ForkedError
 from container.settings.callback_errors import HALT
-from container.testing.memory_member import Service, ServiceFactory
+from container.testing.memory.memory_member import Service, ServiceFactory
 from container.testing.simulation.cluster import Answer, Finding, SimulatedCluster
 from container.testing.simulation.plan import Plan, check
 from container.testing.simulation.reference import reference_answers
