@@ -14,8 +14,8 @@ from container.consensus.cluster_member import ClusterMember, ClusterMembers, pa
 from container.consensus.consensus_adapter import ConsensusAdapter
 from container.consensus.consensus_publisher import ConsensusPublisher
 from container.consensus.event_handler import ConsensusEventHandler
-from container.testing import transport_probe as seam
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.process import wait_until
 from container.transport.seam import Client
 
 CHANNEL = "aeron:udp"

@@ -15,9 +15,11 @@ from container.consensus.cluster_member import ClusterMembers, parse_cluster_mem
 from container.consensus.consensus_adapter import ConsensusAdapter
 from container.consensus.event_handler import ConsensusEventHandler
 from container.errors import ClusterEvent, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import ManualClock, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_transport import MemoryDriver
 from container.transport.streams import Publication
+from tests.consensus_world import ConsensusWorld
 from tests.golden.vectors import HEADER, Vector, derive, load
 from tests.scripted_peer import CHANNEL, Ear, Heard, ScriptedPeer
 
@@ -138,7 +140,7 @@ def test_there_are_vectors_of_each_message() -> None:
 
 
 @pytest.mark.parametrize("vector", SAID, ids=lambda vector: vector.id)
-def test_the_publisher_writes_what_the_reference_encoders_write(vector: Vector) -> None:
+def test_cm46_the_publisher_writes_what_the_reference_encoders_write(vector: Vector) -> None:
     world = World(1, 2)
     sender, addressee = SENDERS[vector.message]
     assert said(world[sender], addressee, vector.message, text(vector.fields))
@@ -165,7 +167,7 @@ def is_from_a_member(vector: Vector) -> bool:
 
 
 @pytest.mark.parametrize("version", [0, 7, 8, 9, 14, 15, 16, 17])
-def test_messages_of_any_version_are_taken_and_what_they_lack_counts_as_upstream_has_it(version: int) -> None:
+def test_cm46_messages_of_any_version_are_taken_and_what_they_lack_counts_as_upstream_has_it(version: int) -> None:
     for vector in filter(is_from_a_member, VECTORS):
         derived = derive(GOLDEN, vector, version)
         peer = received(derived)
@@ -320,6 +322,24 @@ def test_a_message_that_nobody_handles_is_reported() -> None:
     names = {str(each).removeprefix("unexpected ").partition(" of ")[0] for each in errors}
     assert names == SENDERS.keys()
     assert len(errors) == len(SAID)
+
+
+def test_a_cluster_of_one_reports_what_others_say_and_goes_on() -> None:
+    world = ConsensusWorld().lead()
+    client = world.driver.connect("stranger")
+    publication = seam.add_publication(client, "aeron:udp?endpoint=localhost:9020", CONSENSUS_STREAM_ID, exclusive=True)
+    world.work(3)
+    for name in ("RequestVote", "TerminationPosition", "TerminationAck"):
+        vector = next(each for each in SAID if each.message == name)
+        assert seam.offer(publication, vector.encoded) > 0
+    world.work(3)
+    assert [str(each) for each in world.errors] == [
+        "RequestVote of member 1: the others of this cluster are []",
+        "unexpected TerminationPosition",
+        "TerminationAck of member 2: the others of this cluster are []",
+    ]
+    assert world.is_leading
+    assert world.state == "ACTIVE"
 
 
 # The publications
