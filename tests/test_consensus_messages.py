@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +17,12 @@ from container.consensus.consensus_adapter import ConsensusAdapter
 from container.consensus.consensus_event_handler import ConsensusEventHandler
 from container.errors import ClusterEvent, RegistrationError
 from container.testing.memory import transport_probe as seam
-from container.testing.memory.memory_transport import ManualClock, MemoryDriver
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_transport import MemoryDriver
 from container.transport.streams import Publication
+from tests.consensus_world import ConsensusWorld
+from tests.fabric_world import FabricWorld
+from tests.fuzz.mutations import MUTATIONS
 from tests.golden.vectors import HEADER, Vector, derive, load
 from tests.scripted_peer import CHANNEL, Ear, Heard, ScriptedPeer
 
@@ -65,6 +70,7 @@ NOT_SAID = {
     "TerminationPosition": (),
     "TerminationAck": ("member_id",),
 }
+REQUESTS = ("BackupQuery", "HeartbeatRequest", "StandbySnapshot", "ChallengeResponse")
 BOOLEANS = ("vote", "is_startup")
 VECTORS = [vector for vector in GOLDEN.vectors if vector.message in SENDERS]
 # Ours has one protocol version, and no ids or texts but those of the cluster.
@@ -138,7 +144,7 @@ def test_there_are_vectors_of_each_message() -> None:
 
 
 @pytest.mark.parametrize("vector", SAID, ids=lambda vector: vector.id)
-def test_the_publisher_writes_what_the_reference_encoders_write(vector: Vector) -> None:
+def test_cm46_the_publisher_writes_what_the_reference_encoders_write(vector: Vector) -> None:
     world = World(1, 2)
     sender, addressee = SENDERS[vector.message]
     assert said(world[sender], addressee, vector.message, text(vector.fields))
@@ -165,7 +171,7 @@ def is_from_a_member(vector: Vector) -> bool:
 
 
 @pytest.mark.parametrize("version", [0, 7, 8, 9, 14, 15, 16, 17])
-def test_messages_of_any_version_are_taken_and_what_they_lack_counts_as_upstream_has_it(version: int) -> None:
+def test_cm46_messages_of_any_version_are_taken_and_what_they_lack_counts_as_upstream_has_it(version: int) -> None:
     for vector in filter(is_from_a_member, VECTORS):
         derived = derive(GOLDEN, vector, version)
         peer = received(derived)
@@ -273,6 +279,23 @@ def test_what_is_no_message_is_reported_and_the_next_one_is_taken(data: bytes, w
     assert [each.name for each in world[2].heard] == ["CommitPosition"]
 
 
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_nothing_that_a_member_says_is_dropped_in_silence(mutation: str) -> None:
+    """Whatever is done to a message of a member, it is heard or reported, once, and neither raises."""
+    rng = random.Random(1)
+    world = World(1, 2)
+    requests = {GOLDEN.layouts[each].template_id for each in REQUESTS}
+    for vector in VECTORS * 20:
+        for payload, _flags in MUTATIONS[mutation](rng, vector.encoded):
+            if len(payload) >= HEADER.size and HEADER.unpack_from(payload)[1] in requests:
+                continue
+            peer = world[SENDERS[vector.message][1]]
+            before = len(peer.heard) + len(peer.errors)
+            seam.on_fragment(peer.adapter, payload)
+            assert len(peer.heard) + len(peer.errors) == before + 1, (vector.id, payload.hex())
+            assert not peer.errors or isinstance(peer.errors[-1], ClusterEvent), (vector.id, payload.hex())
+
+
 def test_a_handler_that_raises_is_reported_and_the_next_message_is_taken() -> None:
     class Raising(Ear):
         def on_commit_position(self, leadership_term_id: int, log_position: int, leader_member_id: int) -> int:
@@ -322,6 +345,24 @@ def test_a_message_that_nobody_handles_is_reported() -> None:
     assert len(errors) == len(SAID)
 
 
+def test_a_cluster_of_one_reports_what_others_say_and_goes_on() -> None:
+    world = ConsensusWorld().lead()
+    client = world.driver.connect("stranger")
+    publication = seam.add_publication(client, "aeron:udp?endpoint=localhost:9020", CONSENSUS_STREAM_ID, exclusive=True)
+    world.work(3)
+    for name in ("RequestVote", "TerminationPosition", "TerminationAck"):
+        vector = next(each for each in SAID if each.message == name)
+        assert seam.offer(publication, vector.encoded) > 0
+    world.work(3)
+    assert [str(each) for each in world.errors] == [
+        "RequestVote of member 1: the others of this cluster are []",
+        "unexpected TerminationPosition",
+        "TerminationAck of member 2: the others of this cluster are []",
+    ]
+    assert world.is_leading
+    assert world.state == "ACTIVE"
+
+
 # The publications
 
 
@@ -337,6 +378,27 @@ def test_a_publication_leads_to_each_other_member_bound_to_this_ones_host() -> N
     world.work()
     assert len(world.driver.publications()) == 4
     assert not world[0].publisher.commit_position(world[0].member(1), 1, 1)
+
+
+def test_members_hear_each_other_over_a_simulated_network() -> None:
+    world = FabricWorld("abc")
+    text_of_members = "|".join(
+        f"{each},{name}:1,{name}:2,{name}:3,{name}:4,{name}:5" for each, name in enumerate("abc")
+    )
+    peers = [
+        ScriptedPeer(client, text_of_members, member_id) for member_id, client in enumerate(world.clients.values())
+    ]
+
+    def all_have_heard_all() -> bool:
+        for peer in peers:
+            peer.work()
+            for other in peer.members.others():
+                peer.publisher.canvass_position(other, 2, 96, 3)
+        heard = [{each.fields["follower_member_id"] for each in peer.heard} for peer in peers]
+        return heard == [{1, 2}, {0, 2}, {0, 1}]
+
+    world.run_until(all_have_heard_all)
+    assert not any(peer.errors for peer in peers)
 
 
 def test_nothing_is_sent_to_a_member_that_is_not_there_and_nothing_is_reported() -> None:

@@ -12,8 +12,8 @@ import pytest
 from container.aeron import AeronClient, MediaDriver
 from container.common.aeron_defaults import LOG_STREAM_ID
 from container.consensus.election_host import ElectionState
-from container.testing.cluster import QUICK_FAILOVER, SMALL_JVM_FLAGS, CounterType, LocalMember, Service
 from container.testing.memory import transport_probe as seam
+from container.testing.processes.cluster import QUICK_FAILOVER, SMALL_JVM_FLAGS, CounterType, LocalMember, Service
 from container.testing.processes.endpoints import MemberEndpoints, PortReservation, members_string
 from tests.limits import LIMIT_S
 from tests.scripted_peer import ScriptedPeer
@@ -142,7 +142,7 @@ def trio(node: NodeFactory, tmp_path: Path) -> Iterator[Trio]:
 
 
 @pytest.mark.slow  # 20 s
-def test_a_peer_refuses_votes_follows_and_leads(trio: Trio) -> None:
+def test_cm46_a_peer_refuses_votes_follows_and_leads(trio: Trio) -> None:
     peer = trio.peer
 
     # Without its vote nobody leads; who was refused asks again, in a newer term.
@@ -219,7 +219,7 @@ def test_a_peer_refuses_votes_follows_and_leads(trio: Trio) -> None:
 
 
 @pytest.mark.slow  # 20 s
-def test_a_peer_is_sent_the_log_and_ends_with_its_leader(trio: Trio) -> None:
+def test_cm46_a_peer_is_sent_the_log_and_ends_with_its_leader(trio: Trio) -> None:
     peer = trio.peer
     trio.canvass(NULL_VALUE, 0)
     term = trio.follow()

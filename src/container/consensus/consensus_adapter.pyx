@@ -68,7 +68,9 @@ cdef class ConsensusAdapter(FragmentHandler):
                       or self._dispatch_election(template_id, buffer, length)
                       or self._dispatch_end(template_id, buffer, length)):
                 image = self._subscription.image_by_session_id(header.session_id)
-                if image is not None:
+                if image is not None or template_id not in (
+                        codec.BACKUP_QUERY_TEMPLATE_ID, codec.CHALLENGE_RESPONSE_TEMPLATE_ID,
+                        codec.HEARTBEAT_REQUEST_TEMPLATE_ID, codec.STANDBY_SNAPSHOT_TEMPLATE_ID):
                     self._dispatch_request(&message, buffer, length, image)
         except CodecError as error:
             self._handler.on_malformed_message(
