@@ -107,7 +107,7 @@ OPTIMISATION = {
             ),
             "archive.sessions": "control_adapter control_session recording_subscription replication_session responses",
             "archive.store": "catalog recovery",
-            "client": "async_connect round_trips",
+            "client": "connect_steps round_trips",
             "codecs": "messages",
             "consensus": "cluster_member consensus_counters snapshot_messages steps",
             "files": "cluster_mark_file error_log mark_file",

@@ -97,4 +97,3 @@ cdef class AeronCluster(FragmentHandler):
 cdef int check_message_length(const BufferVectors* vectors, Publication publication) except -1
 cdef int64_t claim_message(
     Publication publication, const uint8_t* session_header, size_t length, Claim* claim) except? -6
-cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel)

@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from container.api import CLOSED, MAX_POSITION_EXCEEDED, Header, MessageBuffer
+from container.client.aeron_cluster import AsyncConnect
 from container.client.async_client import request_timeout
-from container.client.async_connect import AsyncConnect
 from container.client.client_context import (
     ClientContext,
     ClientSettings,

@@ -5,8 +5,7 @@ from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack, final
 
-from container.client.aeron_cluster import AeronCluster
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AeronCluster, AsyncConnect
 from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier, Listener
 from container.client.metrics import ClientMetrics
 from container.client.reconnection import ReconnectPolicy
