@@ -101,12 +101,14 @@ OPTIMISATION = {
         "-Og": {
             "aeron": "client conductor_events keepalive library media_driver",
             "agent": "agent_thread",
-            "archive": "archive_counters archive_mark_file",
+            "archive.server": "archive_counters archive_mark_file",
             "archive.client": (
                 "archive_client_context archive_connection archive_snapshot_store async_archive recording_counters"
             ),
-            "archive.sessions": "control_adapter control_session recording_subscription replication_session responses",
-            "archive.store": "catalog recovery",
+            "archive.server.sessions": (
+                "control_adapter control_session recording_subscription replication_session responses"
+            ),
+            "archive.server.store": "catalog recovery",
             "client": "connect_steps round_trips",
             "codecs": "messages",
             "consensus": "cluster_member consensus_counters snapshot_messages steps",

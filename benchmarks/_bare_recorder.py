@@ -11,7 +11,7 @@ import sys
 
 from benchmarks._harness import CACHE, ROOT
 from container.aeron import AeronClient
-from container.archive.archive_counters import recording_position_key
+from container.archive.server.archive_counters import recording_position_key
 from container.common.aeron_defaults import CounterType
 from container.testing.memory import transport_probe as seam
 from container.transport.counters import Counter

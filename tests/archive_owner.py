@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from container.archive.archive_context import ArchiveContext
-from container.archive.native_archive import Archive
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.native_archive import Archive
 from container.files.error_log import read_error_log
 from container.settings.archive_table import ArchiveSettings
 from container.storage.file_storage import FileStorage

@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from container.archive.replay_request import (
+from container.archive.server.sessions.recording_session import RecordingSession
+from container.archive.server.sessions.replay_request import (
     RecordedRange,
     ReplayLimits,
     ReplayRange,
     ReplayRequest,
     check_replay_request,
 )
-from container.archive.sessions.recording_session import RecordingSession
-from container.archive.sessions.replay_session import ReplaySession
+from container.archive.server.sessions.replay_session import ReplaySession
 from container.storage.file_storage import FileStorage
 from container.testing.memory import transport_probe as probe
 from container.testing.memory.memory_transport import ManualClock, MemoryDriver

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from container.archive.authentication import AcceptAll, AllowAll, Authenticator, AuthorisationService
 from container.archive.channel_texts import parse_channel, response_channel
-from container.archive.sessions.control_adapter import ControlAdapter
-from container.archive.sessions.control_handler import ControlHandler, ControlRequest
-from container.archive.sessions.control_session import SESSION_CLOSED, ControlSession
+from container.archive.server.sessions.control_adapter import ControlAdapter
+from container.archive.server.sessions.control_handler import ControlHandler, ControlRequest
+from container.archive.server.sessions.control_session import SESSION_CLOSED, ControlSession
 from container.codecs import messages as codecs
 from container.errors import ArchiveEvent
 from container.testing.memory import transport_probe as seam

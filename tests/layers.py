@@ -53,8 +53,8 @@ ROOMS = {
         "common settings transport storage aeron files",
     ),
     "archive": Room(
-        "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
-        "archive.authentication archive.channel_texts archive.replay_request archive.replication_request",
+        "what an archive and those who use one have in common: texts of channels, who may do what",
+        "archive.authentication archive.channel_texts",
         "common",
     ),
     "archive-client": Room(
@@ -71,18 +71,18 @@ ROOMS = {
     "recordings": Room("recordings of a member as Arrow columns", "recordings", "common codecs transport files"),
     "archive-store": Room(
         "the archive's directory: catalog, positions, segments, and what a crash leaves of them",
-        "archive.store",
+        "archive.server.store",
         "common codecs storage files",
     ),
     "archive-sessions": Room(
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
         "deletion and replication; what it shows of that in counters and events",
-        "archive.sessions archive.archive_counters archive.recording_events",
+        "archive.server.sessions archive.server.archive_counters archive.server.recording_events",
         "common settings codecs transport files archive archive-client archive-store",
     ),
     "archive-conductor": Room(
         "what an archive does in each turn, and for each request: sessions, recordings, replays, replications",
-        "archive.archive_conductor archive.recorder archive.replayer",
+        "archive.server.archive_conductor archive.server.recorder archive.server.replayer",
         "common codecs transport settings archive archive-store archive-sessions",
     ),
     "consensus": Room(

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from container.aeron import AeronClient, MediaDriver
-from container.archive.archive_conductor import ArchiveConductor
-from container.archive.archive_counters import ArchiveCounters
 from container.archive.authentication import AcceptAll, AllowAll, Authenticator
-from container.archive.store.recording_store import RecordingStore, StoreSettings
+from container.archive.server.archive_conductor import ArchiveConductor
+from container.archive.server.archive_counters import ArchiveCounters
+from container.archive.server.store.recording_store import RecordingStore, StoreSettings
 from container.codecs import messages as codecs
 from container.files.catalog import RecordingDescriptor
 from container.settings.archive_table import ArchiveSettings

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from container.archive.error_codes import GENERIC, UNKNOWN_RECORDING
-from container.archive.store.catalog import Catalog
+from container.archive.server.store.catalog import Catalog
 from container.errors import ArchiveError, ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.checksums import crc32c

@@ -20,11 +20,11 @@ import pytest
 from container.__main__ import main
 from container.aeron import AeronClient, MediaDriver
 from container.archive import Archive
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_mark_file import MARK_FILE_NAME
 from container.archive.client.aeron_archive import AeronArchive
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore, ArchiveSnapshotWriter
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_mark_file import MARK_FILE_NAME
 from container.errors import AgentTermination, ArchiveError, MarkFileError
 from container.files.catalog import read_catalog
 from container.files.cnc_file import mark_terminated, read_mark_file
@@ -46,7 +46,9 @@ MESSAGES = [bytes([number % 256]) * (number % 1300) for number in range(1, 600)]
 def contexts(monkeypatch: pytest.MonkeyPatch) -> list[ArchiveContext]:
     """The contexts that the command would run, instead of running them."""
     seen: list[ArchiveContext] = []
-    monkeypatch.setattr("container.archive.command.run_until_ended", lambda _made, context: seen.append(context))
+    monkeypatch.setattr(
+        "container.archive.server.archive_command.run_until_ended", lambda _made, context: seen.append(context)
+    )
     for setting in archive_settings_table().values():
         monkeypatch.delenv(setting.variable, raising=False)
     return seen

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from container.aeron import AeronClient, MediaDriver
-from container.archive.archive_counters import ArchiveCounters, recording_position_key, recording_position_label
+from container.archive.server.archive_counters import ArchiveCounters, recording_position_key, recording_position_label
 from container.common.aeron_defaults import CounterType
 from container.errors import ArchiveError, RegistrationError
 from container.testing.memory import transport_probe as seam

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import container.archive
-from container.archive.archive_arguments import ArchiveArguments, ArchiveSettingsArguments
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_counters import recording_position_key
-from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
 from container.archive.authentication import AcceptAll, DenyAll
-from container.archive.native_archive import Archive
+from container.archive.server.archive_arguments import ArchiveArguments, ArchiveSettingsArguments
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_counters import recording_position_key
+from container.archive.server.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
+from container.archive.server.native_archive import Archive
 from container.errors import (
     AgentTermination,
     ArchiveError,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
+from container.archive.server.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
 from container.errors import ClusterEvent, ConfigurationError, MarkFileError
 from container.files.cnc_file import read_mark_file
 from container.files.error_log import DistinctErrorLog, read_error_log

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from container.archive.store.facts import Recovered
-from container.archive.store.recovery import recover
+from container.archive.server.store.facts import Recovered
+from container.archive.server.store.recovery import recover
 from container.errors import ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor
 from container.files.checksums import crc32c

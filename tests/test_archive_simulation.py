@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from container.archive.store.recording_store import RecordingStore
+from container.archive.server.store.recording_store import RecordingStore
 from container.codecs import messages as codecs
 from container.testing.memory import transport_probe as seam
 from tests.recorded_frames import TERM_LENGTH, Frames

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from container.archive.store.catalog import Catalog
-from container.archive.store.recording_positions import POSITIONS_NAME, RecordingPositions
+from container.archive.server.store.catalog import Catalog
+from container.archive.server.store.recording_positions import POSITIONS_NAME, RecordingPositions
 from container.errors import ContainerError, RecordingError
 from container.files.catalog import RecordingDescriptor
 from container.storage.file_storage import FileStorage

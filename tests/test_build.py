@@ -131,7 +131,7 @@ def test_modules_are_made_again_only_when_what_they_are_made_of_changes(tmp_path
 def test_a_module_is_made_of_all_that_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     package = Path("src", "container")
-    found = set(load_setup().made_of(package / "archive" / "recording_events.pyx"))
+    found = set(load_setup().made_of(package / "archive" / "server" / "recording_events.pyx"))
     assert {package / "codecs" / name for name in ("archive.pxd", "archive_codec.h", "sbe.pxd", "sbe_codec.h")} <= found
     assert package / "codecs" / "cluster_codec.h" not in found
     users = set(load_setup().made_of(package / "consensus" / "snapshot_messages.pyx"))

@@ -12,7 +12,7 @@ import pytest
 
 from container.aeron.client import AeronClient
 from container.aeron.media_driver import MediaDriver
-from container.archive.native_archive import Archive
+from container.archive.server.native_archive import Archive
 from container.client import AeronCluster
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common.aeron_defaults import CounterType

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from container.api import ADMIN_ACTION
-from container.archive.sessions.control_adapter import ControlAdapter, RequestStream
-from container.archive.sessions.control_handler import ControlHandler, ControlRequest
+from container.archive.server.sessions.control_adapter import ControlAdapter, RequestStream
+from container.archive.server.sessions.control_handler import ControlHandler, ControlRequest
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError
 from container.testing.memory import transport_probe as seam

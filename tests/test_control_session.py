@@ -14,8 +14,8 @@ from container.archive.authentication import Authenticator, DenyAll, SessionProx
 from container.archive.client.aeron_archive import AeronArchive
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.error_codes import AUTHENTICATION_REJECTED, GENERIC, UNAUTHORISED_ACTION, UNKNOWN_RECORDING
-from container.archive.sessions.control_handler import ControlRequest
-from container.archive.sessions.control_session import STATES, ControlSession
+from container.archive.server.sessions.control_handler import ControlRequest
+from container.archive.server.sessions.control_session import STATES, ControlSession
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, RegistrationError
 from container.testing.memory import transport_probe as seam

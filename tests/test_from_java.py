@@ -84,7 +84,7 @@ def test_each_method_of_a_context_is_there() -> None:
     ],
 )
 def test_what_stands_beside_a_method_can_be_given(context: str, part: str) -> None:
-    from container.archive.archive_arguments import ArchiveArguments
+    from container.archive.server.archive_arguments import ArchiveArguments
     from container.setting_types import ContainerArguments
 
     known = {*TABLES[part], *ContainerArguments.__annotations__, *ArchiveArguments.__annotations__, "service"}

@@ -30,7 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import container
 from container.__main__ import main
-from container.archive.native_archive import Archive
+from container.archive.server.native_archive import Archive
 from container.common.aeron_defaults import CounterType
 from container.errors import ConfigurationError, ContainerError
 from container.operate.counters import open_cnc

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from container.aeron import AeronClient, MediaDriver
-from container.archive.recording_events import RecordingEvents
+from container.archive.server.recording_events import RecordingEvents
 from container.codecs import messages as codecs
 from container.errors import DriverTimeoutError, RegistrationError
 from container.testing.memory import transport_probe as seam

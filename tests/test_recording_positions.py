@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from container.archive.store.facts import KnownPosition
-from container.archive.store.recording_positions import POSITIONS_NAME, RecordingPositions
+from container.archive.server.store.facts import KnownPosition
+from container.archive.server.store.recording_positions import POSITIONS_NAME, RecordingPositions
 from container.errors import ArchiveError, ConfigurationError
 from container.storage.file_storage import FileStorage
 from container.storage.seam import CREATE, Storage

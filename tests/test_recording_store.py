@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from container.archive import error_codes
-from container.archive.store.recording_store import RecordingStore, _Migration
+from container.archive.server.store.recording_store import RecordingStore, _Migration
 from container.errors import ArchiveError, RecordingError
 from container.storage.file_storage import FileStorage
 from container.storage.seam import CREATE

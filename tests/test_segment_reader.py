@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from container.archive.store.segment_reader import SegmentReader
+from container.archive.server.store.segment_reader import SegmentReader
 from container.errors import RecordingError, RecordingUnavailableError
 from container.files.catalog import RecordingDescriptor
 from container.files.checksums import crc32

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from container.__main__ import main
-from container.archive.archive_context import ArchiveContext
+from container.archive.server.archive_context import ArchiveContext
 from container.client import ClientContext
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
-from container.archive.native_archive import Archive
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
+from container.archive.server.native_archive import Archive
 from container.errors import ContainerError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import SteppingIdleStrategy

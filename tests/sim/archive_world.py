@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_mark_file import MARK_FILE_NAME
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_mark_file import MARK_FILE_NAME
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, MarkFileError, RecordingError
 from container.testing.memory import transport_probe as seam

@@ -28,8 +28,8 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.archive.archive_context import ArchiveContext
-from container.archive.native_archive import Archive
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.native_archive import Archive
 from container.client import AeronCluster, ClientContext
 from container.client.aeron_cluster import AsyncConnect
 from container.client.egress_listener import EgressListener

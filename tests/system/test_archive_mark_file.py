@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from container.archive.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
+from container.archive.server.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
 from container.errors import ClusterEvent, MarkFileError
 from container.files.cnc_file import MarkFileStatus, read_mark_file
 from container.files.error_log import DistinctErrorLog

@@ -41,7 +41,7 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
 
         return client_parser(_Parser, f"{program} client").parse_args(arguments[1:])
     if arguments[:1] == ["archive"]:
-        from container.archive.command import archive_parser
+        from container.archive.server.archive_command import archive_parser
 
         return archive_parser(_Parser, f"{program} archive").parse_args(arguments[1:])
     if arguments[:1] == ["consensus-module"]:

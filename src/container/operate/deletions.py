@@ -29,7 +29,7 @@ from container.recordings.live import read_archive_mark, recorded_positions
 from container.recordings.member import file_names, recorded_position, segment_positions
 
 if TYPE_CHECKING:
-    from container.archive.native_archive import Archive
+    from container.archive.server.native_archive import Archive
     from container.files.cnc_file import MarkFileStatus
     from container.operate.cluster_control import ArchiveControl
 
@@ -353,7 +353,7 @@ def _running_for_this(archive_dir: Path, mark: MarkFileStatus | None) -> Iterato
 
 
 def _launched(archive_dir: Path, aeron_dir: str, mark: MarkFileStatus | None) -> Archive:
-    from container.archive.native_archive import Archive
+    from container.archive.server.native_archive import Archive
 
     try:
         return Archive.launch(

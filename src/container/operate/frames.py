@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from container.archive.store.segment_reader import SegmentReader
+from container.archive.server.store.segment_reader import SegmentReader
 from container.files.catalog import RecordingDescriptor
 from container.storage.file_storage import FileStorage
 
