@@ -26,7 +26,7 @@ from container.client.round_trips import percentile_us
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.operate.cluster_control import ClusterControl
-from container.operate.counters import TOGGLES
+from container.operate.driver_counters import TOGGLES
 from container.testing.processes.node import Node
 from tests.client_world import Counting
 

@@ -15,7 +15,7 @@ import pytest
 
 from container.errors import ClusterError
 from container.files.recording_log import RecordingLog
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
 from tests.recorded_frames import Frames
 from tests.seeds import drawn

@@ -12,6 +12,7 @@ from container.client.async_client import AdminResponse, AsyncAeronCluster, acon
 from container.client.async_pool import AsyncPooledSession, AsyncSessionPool
 from container.client.async_reconnecting import AsyncReconnectingClient, areconnecting
 from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier
+from container.client.client_metrics import ClientMetrics, RoundTripTimes
 from container.client.client_poller import EgressMessage
 from container.client.connect_steps import ConnectStep
 from container.client.egress_listener import (
@@ -22,7 +23,6 @@ from container.client.egress_listener import (
     EgressListener,
     EventCode,
 )
-from container.client.metrics import ClientMetrics, RoundTripTimes
 from container.client.reconnecting_base import ConnectionListener
 from container.client.reconnecting_client import ReconnectingClient, reconnecting
 from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy

@@ -6,7 +6,7 @@ from container.transport.buffer_vectors cimport BufferVectors
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.frames cimport Claim, FrameHeader
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Publication, Subscription
 
 

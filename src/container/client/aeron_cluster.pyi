@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Self, Unpack, final
 
 from container.client.client_context import ClientContext, ClientSettings
+from container.client.client_metrics import ClientMetrics
 from container.client.connect_steps import ConnectSteps
-from container.client.metrics import ClientMetrics
 from container.client.requests import Correlate, Request, RequestCounts
 from container.transport.message_buffer import BufferClaim
 from container.transport.streams import FragmentHandler, Publication, Subscription

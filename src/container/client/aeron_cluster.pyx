@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 from container.client.client_context import context_of, integer, leader_endpoint, limit_s
 from container.client.connect_steps cimport ConnectSteps, begin_add_ingress_publication
 from container.client.egress_handler cimport egress_handler
-from container.client.metrics import ClientMetrics, RoundTripTimes
+from container.client.client_metrics import ClientMetrics, RoundTripTimes
 from container.client.requests import NO_REQUESTS, Request, RequestTable, as_bytes, check_requests
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
@@ -43,7 +43,7 @@ from container.transport.frames cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
     BufferVector, Claim, FrameHeader,
 )
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, Publication, publication_result_name
 
 cdef enum:

@@ -23,9 +23,9 @@ from container.client.client_context import (
     context_of,
     limit_s,
 )
+from container.client.client_metrics import ClientMetrics
 from container.client.client_poller import ClientPoller, EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
-from container.client.metrics import ClientMetrics
 from container.client.requests import (
     Correlate,
     Request,

@@ -31,9 +31,9 @@ from container.client.client_context import (
     context_of,
     limit_s,
 )
+from container.client.client_metrics import ClientMetrics
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import EgressListener
-from container.client.metrics import ClientMetrics
 from container.client.reconnection import ReconnectPolicy, attempt_error
 from container.client.replacement import PoolListener, check_pool_arguments
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.client.egress_poller cimport EgressPoller
 from container.transport.clocks cimport Clock
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 cdef enum:

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from container.client.client_context import ClientContext
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 class ConnectStep(enum.IntEnum):
     """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``, and AWAIT_DRIVER)."""

@@ -24,7 +24,7 @@ from container.errors import (
 )
 from container.transport.clocks cimport SystemClock
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, Subscription, publication_result_name
 from container.version import client_info
 
@@ -193,7 +193,7 @@ cdef class ConnectSteps:
 
     @property
     def client(self):
-        """The transport's client that is used (:class:`container.transport.seam.Client`); None in step AWAIT_DRIVER."""
+        """The transport's client (:class:`container.transport.transport_seam.Client`); None in step AWAIT_DRIVER."""
         return self._client
 
     def _be_impatient(self, int64_t patience_ns):

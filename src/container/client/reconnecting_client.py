@@ -11,8 +11,8 @@ from typing import Self, Unpack
 
 from container.client.aeron_cluster import AeronCluster, AsyncConnect, ClientState
 from container.client.client_context import ClientContext, ClientSettings, context_of, limit_s
+from container.client.client_metrics import ClientMetrics
 from container.client.connect_steps import ConnectStep
-from container.client.metrics import ClientMetrics
 from container.client.own_driver import LastingDriver
 from container.client.reconnecting_base import (
     CLOSED_BY_US,

@@ -19,7 +19,7 @@ from container.consensus.steps cimport ActiveRecording, Deadline
 from container.consensus.timer_service cimport TimerService
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counter, Counters
-from container.transport.seam cimport Client, ClientListener
+from container.transport.transport_seam cimport Client, ClientListener
 from container.transport.streams cimport PendingAdd
 
 

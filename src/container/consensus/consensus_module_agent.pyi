@@ -9,7 +9,7 @@ from container.consensus.pending_service_messages import MessageAppender
 from container.consensus.session_manager import SessionManager
 from container.consensus.timer_service import TimerHandler
 from container.errors import ClusterError
-from container.transport.seam import ClientListener
+from container.transport.transport_seam import ClientListener
 
 STATES: tuple[str, ...]
 

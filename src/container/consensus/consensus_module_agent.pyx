@@ -64,7 +64,7 @@ from container.errors import (
 )
 from container.transport.counters cimport Counter, Counters
 from container.transport.frames cimport ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE
-from container.transport.seam cimport ClientListener
+from container.transport.transport_seam cimport ClientListener
 from container.transport.streams cimport Image, Publication
 
 cdef enum:

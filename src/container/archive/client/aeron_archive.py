@@ -22,7 +22,7 @@ from container.common.channel_uri import add_session_id
 from container.errors import ArchiveError, ConfigurationError
 from container.files.catalog import RecordingDescriptor
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 if TYPE_CHECKING:
     from container.archive.client.async_aeron_archive import Connecting

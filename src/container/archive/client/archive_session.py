@@ -14,7 +14,7 @@ from container.archive.client.replay_merge import ReplayMerge
 from container.common.channel_uri import ChannelUri, initial_position
 from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 READ_LIMIT = 64
 """Frames of a replay that are read at once."""

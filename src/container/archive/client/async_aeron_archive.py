@@ -23,7 +23,7 @@ from container.archive.client.archive_streams import RecordedPublication, Replay
 from container.common.channel_uri import add_session_id
 from container.errors import ArchiveError, TimedOutError
 from container.files.catalog import RecordingDescriptor
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 _SPINS = 50
 """Turns in a row, with the loop's other tasks between them, before a pause."""
