@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from container.api import Role
-from container.consensus.cluster_member import ClusterMember, ClusterMembers, parse_cluster_members
+from container.consensus.cluster_member import (
+    NATIVE_PROTOCOL_VERSION,
+    ClusterMember,
+    ClusterMembers,
+    parse_cluster_members,
+)
 from container.consensus.election import Election
 from container.consensus.election_host import ElectionState, NewLeadershipTerm
 
@@ -86,6 +91,7 @@ class ScriptedHost:
     snapshot: bool = False
     persisted: int = -1
     ends: dict[int, int] = field(default_factory=dict)
+    bases: dict[int, int] = field(default_factory=dict)
     prepared: int | None = -1
     publication: int | Exception | None = SESSION_ID
     joined_as_leader: bool = True
@@ -249,6 +255,16 @@ class ScriptedHost:
     ) -> None:
         self.note("new_term", member, log_term, term, append_position, commit_position, session_id, is_startup)
 
+    def send_canvass_position(self, member: ClusterMember, log_term: int, append_position: int, term: int) -> None:
+        self.note("canvass_to", member, log_term, append_position, term)
+
+    def base_of_term(self, term: int) -> int:
+        return self.bases.get(term, -1)
+
+    def drop_empty_term(self, term: int) -> int:
+        self.note("drop_empty_term", term)
+        return term - 1
+
     def publish_commit_position(self, commit_position: int, term: int) -> None:
         self.note("commit", commit_position, term)
 
@@ -313,7 +329,9 @@ class Scene:
                 self.election.handle_error(self.host.now, error)
 
     def hear(self, name: str, *arguments: Any) -> None:
-        """Take a message as the agent does."""
+        """Take a message as the agent does; a member that does not say its version is native."""
+        if len(arguments) == 4 and name in ("canvass_position", "request_vote"):
+            arguments += (NATIVE_PROTOCOL_VERSION,)
         try:
             getattr(self.election, "on_" + name)(*arguments)
         except Exception as error:
@@ -330,6 +348,7 @@ class Scene:
         following: tuple[int, int, int] = (-1, -1, -1),
         commit: int = 0,
         is_startup: bool = False,
+        version: int = NATIVE_PROTOCOL_VERSION,
     ) -> None:
         """A leader's NewLeadershipTerm."""
         self.hear(
@@ -345,6 +364,7 @@ class Scene:
                 leader,
                 SESSION_ID,
                 is_startup,
+                version,
             ),
         )
 
@@ -354,16 +374,25 @@ class Scene:
         self.host.calls = [call for call in self.host.calls if call[0] != name]
         return found
 
-    def canvassed(self, *others: tuple[int, int, int]) -> None:
+    def canvassed(self, *others: tuple[int, int, int], version: int = NATIVE_PROTOCOL_VERSION) -> None:
         """Bring it to CANVASS, and let others say their ids, terms and positions."""
         self.step()
         assert self.state == "CANVASS"
         for member_id, term, position in others:
-            self.hear("canvass_position", term, position, term, member_id)
+            self.hear("canvass_position", term, position, term, member_id, version)
 
-    def elected(self, *others: tuple[int, int, int]) -> None:
+    def pause_ms(self) -> int:
+        """For how long it does not nominate itself, though it has heard all others."""
+        began, term, position = self.host.now, self.election.log_leadership_term_id, self.election.append_position
+        while self.state != "NOMINATE":
+            for member in self.members.others():
+                self.hear("canvass_position", term, position, term, member.id)
+            self.step()
+        return (self.host.now - began) // MS
+
+    def elected(self, *others: tuple[int, int, int], version: int = NATIVE_PROTOCOL_VERSION) -> None:
         """Bring it to LEADER_LOG_REPLICATION, with the votes of all others."""
-        self.canvassed(*others)
+        self.canvassed(*others, version=version)
         self.step()
         self.step(self.settings.election_timeout_ns >> 1)
         self.step()

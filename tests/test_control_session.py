@@ -1257,7 +1257,7 @@ def test_times_far_in_the_future_are_no_times() -> None:
     client = world.connect()
     client.request_session()
     world.work()
-    [(_, (image, *_))] = world.calls
+    [(_, image)] = world.calls
     session = made(world, image, connect_timeout_ns=2**63 - 1, liveness_check_interval_ns=2**63 - 1)
     world.clock.advance(10**18)
     session.do_work()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from container.errors import ClusterError, ConfigurationError, RecordingError
+from container.errors import ClusterError, RecordingError
 from container.files.names import NODE_STATE_NAME
 from container.files.node_state_file import NodeStateFile
 from container.storage.file_storage import FileStorage
@@ -29,8 +29,8 @@ def new_storage() -> Storage:
     return storage
 
 
-def take(storage: Storage, *, create: bool = True, level: int = 1, directory: str = DIRECTORY) -> NodeStateFile:
-    return NodeStateFile.open(storage, directory, create=create, file_sync_level=level)
+def take(storage: Storage, *, create: bool = True, directory: str = DIRECTORY) -> NodeStateFile:
+    return NodeStateFile.open(storage, directory, create=create)
 
 
 def put(storage: Storage, content: bytes) -> None:
@@ -70,15 +70,14 @@ def test_a_new_file_has_upstream_s_bytes_and_no_term() -> None:
     assert content_of(storage) == (HEADER + candidate(-1, -1, -1) + FOOTER).ljust(LENGTH, b"\0")
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_term_is_there_when_the_file_is_opened_again(level: int) -> None:
+def test_a_term_is_there_when_the_file_is_opened_again() -> None:
     storage = new_storage()
-    file = take(storage, level=level)
+    file = take(storage)
     file.update_candidate_term_id(832234, 8923423, 324234)
     assert state(file) == (832234, 8923423, 324234)
     file.close()
     file.close()
-    assert state(take(storage, create=False, level=level)) == (832234, 8923423, 324234)
+    assert state(take(storage, create=False)) == (832234, 8923423, 324234)
     assert content_of(storage)[8:64] == candidate(832234, 324234, 8923423) + FOOTER
 
 
@@ -135,12 +134,6 @@ def test_files_of_this_machine(tmp_path: Path) -> None:
     file.close()
     with pytest.raises(OSError, match="file that is closed"):
         file.propose_max_candidate_term_id(8, 8, 9)
-
-
-@pytest.mark.parametrize("level", [-1, 3])
-def test_a_level_out_of_range_is_refused(level: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"file_sync_level={level} of the node state: must be 0, 1 or 2"):
-        take(new_storage(), level=level)
 
 
 @pytest.mark.parametrize(
@@ -204,13 +197,12 @@ def test_a_cut_of_the_power_while_a_file_is_made_needs_nobody() -> None:
         check(disk)
 
 
-@pytest.mark.parametrize("level", [1, 2])
-def test_a_term_of_which_the_force_has_returned_survives_a_cut_of_the_power(level: int) -> None:
+def test_a_term_of_which_the_force_has_returned_survives_a_cut_of_the_power() -> None:
     returned, begun = -1, -1
 
     def act(storage: Storage) -> None:
         nonlocal returned, begun
-        file = take(storage, level=level)
+        file = take(storage)
         for term_id in range(1, 6):
             begun = term_id
             returned = file.propose_max_candidate_term_id(term_id, 10 * term_id, 100 * term_id)
@@ -227,8 +219,11 @@ def test_a_term_that_a_killed_process_left_unforced_is_forced_before_it_counts()
     seen: list[int] = []
 
     def act(storage: Storage) -> None:
-        take(storage, level=0).update_candidate_term_id(9, 1, 1)
-        seen.append(take(storage, level=1).candidate_term_id)
+        take(storage).close()
+        file = storage.open_file(PATH, 0)
+        file.write(candidate(9, 1, 1), len(HEADER))
+        file.close()
+        seen.append(take(storage).candidate_term_id)
 
     def check(disk: SimulatedDisk) -> None:
         assert take(disk.process()).candidate_term_id == 9 or not seen
@@ -238,5 +233,5 @@ def test_a_term_that_a_killed_process_left_unforced_is_forced_before_it_counts()
 
 
 def test_a_term_survives_a_kill_once_it_is_stored() -> None:
-    for disk in kills(prepare, lambda storage: take(storage, level=0).update_candidate_term_id(4, 5, 6)):
+    for disk in kills(prepare, lambda storage: take(storage).update_candidate_term_id(4, 5, 6)):
         assert state(take(disk.process())) in ((-1, -1, -1), (4, 5, 6))

@@ -30,7 +30,7 @@ class OurFiles:
 
     def __init__(self, directory: Path) -> None:
         self.log = RecordingLog.open(FileStorage(), str(directory), create=True, file_sync_level=1)
-        self.state = NodeStateFile.open(FileStorage(), str(directory), create=True, file_sync_level=1)
+        self.state = NodeStateFile.open(FileStorage(), str(directory), create=True)
 
     def apply(self, line: str) -> None:
         name, *words = line.split(" ")

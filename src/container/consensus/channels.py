@@ -246,6 +246,13 @@ def _may_be_same(host: str, own: str) -> bool:
     return host == own or any(each.is_unspecified or each.is_loopback for each in addresses)
 
 
+def is_destination(endpoint: str) -> bool:
+    """Whether an endpoint ``host:port``, as it may stand in a channel, can be sent to: port 0 stands for any."""
+    host, _colon, port = endpoint.rpartition(":")
+    number = whole_number(port)
+    return bool(host) and number is not None and 0 < number < 1 << 16 and "|" not in host
+
+
 def with_wildcard_port(endpoint: str) -> str:
     """``host:port`` with port 0: any."""
     return f"{endpoint.rpartition(':')[0]}:0"

@@ -25,6 +25,7 @@ cdef class ClusterMember:
     cdef public bint has_terminated
     cdef public int vote                            # Vote
     cdef public int64_t candidate_term_id
+    cdef public int32_t protocol_version            # as it said in this election; NULL_VALUE until it did
     cdef readonly int64_t leadership_term_id        # of its log, where it last said so; these three: set_log()
     cdef readonly int64_t log_position              # up to where it has recorded; NULL_POSITION until it said so
     cdef readonly int64_t time_of_last_append_position_ns
@@ -36,6 +37,7 @@ cdef class ClusterMember:
     cpdef int set_log(self, int64_t leadership_term_id, int64_t log_position, int64_t now_ns) except -1
     cpdef bint is_active(self, int64_t now_ns, int64_t timeout_ns) noexcept
     cpdef bint will_vote_for(self, ClusterMember candidate) noexcept
+    cpdef bint is_upstream(self) noexcept
 
 
 cdef int compare_log(
@@ -48,12 +50,14 @@ cdef class ClusterMembers:
     cdef readonly list members                      # of ClusterMember, in the order in which they are configured
     cdef readonly ClusterMember this_member
     cdef readonly int threshold                     # how many make a quorum
+    cdef public int64_t voted_term_id               # the last one in which this member may have voted for another
     cdef dict _by_id
     cdef int64_t* _ranked
     cpdef ClusterMember find(self, int32_t member_id)
     cpdef Py_ssize_t count(self) noexcept
     cpdef int64_t quorum_position(
-        self, int64_t leadership_term_id, object end_of_term, int64_t now_ns, int64_t timeout_ns) except -1
+        self, int64_t leadership_term_id, object end_of_term, int64_t now_ns, int64_t timeout_ns,
+        bint is_strict=*) except -1
     cpdef bint has_active_quorum(self, int64_t now_ns, int64_t timeout_ns) except -1
     cpdef bint has_quorum_at_position(
         self, int64_t leadership_term_id, int64_t position, int64_t now_ns, int64_t timeout_ns) except -1

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
+NATIVE_PROTOCOL_VERSION: int
+
 @final
 class ClusterMember:
     """One member: where it is reached, and what it last said of its log and of its vote."""
@@ -21,6 +23,7 @@ class ClusterMember:
     has_terminated: bool
     vote: int
     candidate_term_id: int
+    protocol_version: int
     catchup_replay_session_id: int
     catchup_replay_correlation_id: int
     consensus_channel: str | None
@@ -37,6 +40,7 @@ class ClusterMember:
     def set_log(self, leadership_term_id: int, log_position: int, now_ns: int) -> int: ...
     def is_active(self, now_ns: int, timeout_ns: int) -> bool: ...
     def will_vote_for(self, candidate: ClusterMember) -> bool: ...
+    def is_upstream(self) -> bool: ...
 
 @final
 class ClusterMembers:
@@ -45,6 +49,7 @@ class ClusterMembers:
     members: list[ClusterMember]
     this_member: ClusterMember
     threshold: int
+    voted_term_id: int
 
     def __init__(self, members: Iterable[ClusterMember], member_id: int) -> None: ...
     def find(self, member_id: int) -> ClusterMember | None: ...
@@ -52,7 +57,12 @@ class ClusterMembers:
     def others(self) -> list[ClusterMember]: ...
     def reset(self) -> None: ...
     def quorum_position(
-        self, leadership_term_id: int, end_of_term: Callable[[int], int], now_ns: int, timeout_ns: int
+        self,
+        leadership_term_id: int,
+        end_of_term: Callable[[int], int],
+        now_ns: int,
+        timeout_ns: int,
+        is_strict: bool = False,
     ) -> int: ...
     def has_active_quorum(self, now_ns: int, timeout_ns: int) -> bool: ...
     def has_quorum_at_position(self, leadership_term_id: int, position: int, now_ns: int, timeout_ns: int) -> bool: ...
@@ -65,4 +75,7 @@ class ClusterMembers:
     def encode(self) -> str: ...
     def ingress_endpoints(self) -> str: ...
 
+def is_better_log(
+    leadership_term_id: int, log_position: int, other_leadership_term_id: int, other_log_position: int
+) -> bool: ...
 def parse_cluster_members(text: str) -> list[ClusterMember]: ...

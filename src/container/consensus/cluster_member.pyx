@@ -17,6 +17,11 @@ cdef enum:
     NULL_POSITION = -1
     MIN_ATTRIBUTES = 6                  # the id and five endpoints
     MAX_ATTRIBUTES = 8
+    NATIVE_PATCH = 78
+
+#: The protocol version of CanvassPosition, RequestVote and NewLeadershipTerm by which native members know each other:
+#: 1.0.78. Upstream's send 1.0.0 in the first two, have no such field in the third, and check nothing.
+NATIVE_PROTOCOL_VERSION = 1 << 16 | NATIVE_PATCH
 
 _EXAMPLE = "0,host:9010,host:9020,host:9030,host:9040,host:8010"
 _ATTRIBUTES = "id,ingress,consensus,log,catchup,archive[,archive response[,egress response]]"
@@ -25,12 +30,25 @@ _ATTRIBUTES = "id,ingress,consensus,log,catchup,archive[,archive response[,egres
 cdef int compare_log(
         int64_t leadership_term_id, int64_t log_position, int64_t other_leadership_term_id, int64_t other_log_position
 ) noexcept:
-    """1 when the first log is the better one, by its last term and then by its length; -1 when the other is; 0."""
+    """1 when the first log is the better one, by its last term and then by its length; -1 when the other is; 0.
+
+    A log that has nothing is of no term, whatever its member has followed.
+    """
+    if log_position == 0:
+        leadership_term_id = NULL_VALUE
+    if other_log_position == 0:
+        other_leadership_term_id = NULL_VALUE
     if leadership_term_id != other_leadership_term_id:
         return 1 if leadership_term_id > other_leadership_term_id else -1
     if log_position != other_log_position:
         return 1 if log_position > other_log_position else -1
     return 0
+
+
+def is_better_log(
+        int64_t leadership_term_id, int64_t log_position, int64_t other_leadership_term_id, int64_t other_log_position):
+    """Whether a log is better than another, which its member does not vote for then (bool)."""
+    return compare_log(leadership_term_id, log_position, other_leadership_term_id, other_log_position) > 0
 
 
 cdef int quorum_threshold(Py_ssize_t member_count) noexcept:
@@ -62,6 +80,7 @@ cdef class ClusterMember:
         self.vote = VOTE_NONE
         self.candidate_term_id = self.leadership_term_id = NULL_VALUE
         self.log_position = NULL_POSITION
+        self.protocol_version = NULL_VALUE
         return 0
 
     cpdef int set_log(self, int64_t leadership_term_id, int64_t log_position, int64_t now_ns) except -1:
@@ -79,6 +98,10 @@ cdef class ClusterMember:
         """Whether its log, as it is known, is not better than the candidate's. It may have been silent for long."""
         return self.log_position != NULL_POSITION and compare_log(
             self.leadership_term_id, self.log_position, candidate.leadership_term_id, candidate.log_position) <= 0
+
+    cpdef bint is_upstream(self) noexcept:
+        """Whether it has said that it is not native: then it says its log in a term that it has not recorded."""
+        return self.protocol_version != NULL_VALUE and (self.protocol_version & 0xFF) != NATIVE_PATCH
 
     def __repr__(self):
         return (f"<ClusterMember {self.id} {self.endpoints} leadership_term_id={self.leadership_term_id} "
@@ -107,6 +130,7 @@ cdef class ClusterMembers:
             raise ConfigurationError(
                 f"cluster_member_id={member_id} is not in cluster_members: the members are {known or 'none'}")
         self.threshold = quorum_threshold(len(self.members))
+        self.voted_term_id = NULL_VALUE
         self._ranked = <int64_t*> PyMem_Calloc(self.threshold, sizeof(int64_t))
         if self._ranked == NULL:
             raise MemoryError("no memory for the positions of a quorum")
@@ -133,7 +157,8 @@ cdef class ClusterMembers:
             member.reset()
 
     cpdef int64_t quorum_position(
-            self, int64_t leadership_term_id, object end_of_term, int64_t now_ns, int64_t timeout_ns) except -1:
+            self, int64_t leadership_term_id, object end_of_term, int64_t now_ns, int64_t timeout_ns,
+            bint is_strict=False) except -1:
         """Up to which position a quorum of active members has the log of the leader; 0 where there is no quorum.
 
         Args:
@@ -142,6 +167,8 @@ cdef class ClusterMembers:
                 (int), 0 for a term that the leader does not know. A member whose log is of that term has what the
                 leader has up to there, whatever follows in it.
             now_ns, timeout_ns: a member that was silent for that long does not count.
+            is_strict: whether members count only by what they said in the term. Upstream's count as ever: what they say
+                in a term is worth no more than what they said before it, and some say nothing in it.
         """
         cdef ClusterMember member
         cdef int64_t position, ranked
@@ -152,6 +179,8 @@ cdef class ClusterMembers:
                 continue
             position = member.log_position
             if member.leadership_term_id != leadership_term_id:
+                if is_strict and not member.is_upstream():
+                    continue
                 position = min(position, <int64_t> end_of_term(member.leadership_term_id))
             for index in range(self.threshold):
                 ranked = self._ranked[index]

@@ -17,7 +17,7 @@ from container.archive.client.recording_counters cimport NULL_COUNTER_ID
 from container.codecs.cluster cimport (
     ADMIN_REQUEST_TEMPLATE_ID, ADMIN_REQUEST_TYPE_SNAPSHOT, ADMIN_RESPONSE_CODE_ERROR, ADMIN_RESPONSE_CODE_OK,
     ADMIN_RESPONSE_CODE_UNAUTHORISED_ACCESS, CLUSTER_ACTION_RESUME, CLUSTER_ACTION_SNAPSHOT, CLUSTER_ACTION_SUSPEND,
-    CLUSTER_SCHEMA_ID, SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
+    SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
 )
 from container.codecs.messages import encode
 from container.common import aeron_defaults
@@ -313,7 +313,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 channels.consensus_subscription_channel(
                     settings.consensus_channel, self.members.this_member.consensus_endpoint),
                 settings.consensus_stream_id),
-            self)
+            self, self.members)
         if self._counters.standby_snapshots is not None:
             self._standby_snapshots = StandbySnapshots(
                 self._recording_log, self._count_standby_snapshot, settings.standby_snapshot_delay_ns, self._on_error)
@@ -884,18 +884,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._counters.control_toggle.set(TOGGLE_SNAPSHOT)
         return ADMIN_RESPONSE_CODE_OK, ""
 
-    cdef int on_foreign_message(self, int schema_id) except -1:
-        self._on_error(ClusterEvent(f"expected schemaId={CLUSTER_SCHEMA_ID}, actual={schema_id}"))
-        return 0
-
-    cdef int on_malformed_message(self, str text) except -1:
-        self._on_error(ClusterEvent(text))
-        return 0
-
-    cdef int on_failed_message(self, object error) except -1:
-        self._on_error(error)
-        return 0
-
     # What backups and standbys ask for
 
     cdef int on_backup_query(
@@ -1093,10 +1081,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def random(self):
         """A number from 0 to below 1 (float)."""
         return self._random.random()
-
-    def report(self, error):
-        """Count and record an error."""
-        self._on_error(error)
 
     def commit_position(self):
         """Up to where the log is committed (int)."""

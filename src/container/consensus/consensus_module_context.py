@@ -331,7 +331,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
         self._logging_error_handler = LoggingErrorHandler(self.error_log, sys.stderr, source=self.name)
         self.error_handler = chain_error_handlers(self._logging_error_handler, self._user_error_handler, None)
         level = settings.file_sync_level
-        self.node_state_file = NodeStateFile.open(self._storage, self._cluster_dir, create=True, file_sync_level=level)
+        self.node_state_file = NodeStateFile.open(self._storage, self._cluster_dir, create=True)
         carried = self.mark_file.candidate_term_id  # where members of old kept it
         if self.node_state_file.candidate_term_id == -1 and carried != -1:
             self.node_state_file.update_candidate_term_id(carried, -1, -1)

@@ -22,7 +22,7 @@ import enum
 import re
 
 from container.api import Role
-from container.consensus.cluster_member import ClusterMember, ClusterMembers
+from container.consensus.cluster_member import ClusterMember, ClusterMembers, is_better_log
 from container.consensus.election_host import (
     APPEND_POSITION_FLAG_NONE,
     NULL_POSITION,
@@ -138,13 +138,20 @@ class Election:
         self.leadership_term_id = leadership_term_id
         self.log_leadership_term_id = leadership_term_id
         #: The highest term that this member has asked or voted for.
-        self.candidate_term_id = leadership_term_id
+        self.candidate_term_id = max(leadership_term_id, host.candidate_term_id())
         self.log_position = log_position
         self.append_position = append_position
         self.notified_commit_position = 0
         self.is_leader_startup = False
         self.state = _S.INIT
         self._is_first_init = True
+        # Whether append_position is the end of the log: not once it follows a log, until that recording has stopped.
+        self._is_end_known = True
+        #: The highest term that a member has said that it voted or asked for.
+        self._highest_term_id = NULL_VALUE
+        self._announced_log_term_id = leadership_term_id
+        self._upstream_commit_position = 0
+        self._is_leader_upstream = False
         self._is_extended_canvass = is_node_startup
         self._preparation = _Preparation.TO_BEGIN
         self._truncation: tuple[int, int, str] | None = None
@@ -168,6 +175,10 @@ class Election:
         # Until when something must have come: a leader's message, followers, the end of what was begun.
         self._deadline_ns = now_ns
         self._refused_leader_since_ns: int | None = None
+        self._time_of_last_leader_ns = now_ns
+        if is_node_startup:
+            # The file says no more than that it voted, or asked for votes.
+            members.voted_term_id = self.candidate_term_id
         self._time_of_last_state_change_ns = now_ns
         self._time_of_last_update_ns = now_ns
         self._time_of_last_commit_position_ns = now_ns
@@ -209,10 +220,15 @@ class Election:
     # What the others say
 
     def on_canvass_position(
-        self, log_leadership_term_id: int, log_position: int, leadership_term_id: int, follower_member_id: int
+        self,
+        log_leadership_term_id: int,
+        log_position: int,
+        leadership_term_id: int,
+        follower_member_id: int,
+        protocol_version: int,
     ) -> None:
         """A member has no leader, and says how far its log goes."""
-        if self.state is _S.INIT:
+        if self._is_deaf():
             return
         self._hear_of(follower_member_id)
         follower = self._members.find(follower_member_id)
@@ -220,6 +236,14 @@ class Election:
             return
         now_ns = self._host.now_ns()
         follower.set_log(log_leadership_term_id, log_position, now_ns)
+        follower.protocol_version = protocol_version
+        if not follower.is_upstream():
+            self._highest_term_id = max(self._highest_term_id, leadership_term_id)
+            if leadership_term_id > self.leadership_term_id and self.state in _LEADER_STATES:
+                raise ClusterEvent(
+                    f"a newer term than {self.leadership_term_id}, which this member leads: member "
+                    f"{follower_member_id} follows nobody of a term before {leadership_term_id}, in which it voted"
+                )
         if log_leadership_term_id < self.leadership_term_id:
             if self._host.role == Role.LEADER:
                 self._publish_new_leadership_term(follower, log_leadership_term_id, self._quorum_position(now_ns))
@@ -230,15 +254,23 @@ class Election:
             )
 
     def on_request_vote(
-        self, log_leadership_term_id: int, log_position: int, candidate_term_id: int, candidate_id: int
+        self,
+        log_leadership_term_id: int,
+        log_position: int,
+        candidate_term_id: int,
+        candidate_id: int,
+        protocol_version: int,
     ) -> None:
         """A member wants to lead."""
-        if self.state is _S.INIT or candidate_id == self._this_member.id:
-            return
         candidate = self._members.find(candidate_id)
-        if candidate is None:
+        if self._is_deaf() or candidate is None or candidate is self._this_member:
             return
-        is_ours_better = (self.log_leadership_term_id, self.append_position) > (log_leadership_term_id, log_position)
+        if self.state is _S.INIT and not self._is_end_known:
+            return
+        candidate.protocol_version = protocol_version
+        is_ours_better = is_better_log(
+            self.log_leadership_term_id, self.append_position, log_leadership_term_id, log_position
+        )
         is_newer = candidate_term_id > self.candidate_term_id
         if not is_newer:
             self._place_vote(candidate, candidate_term_id, False)
@@ -247,13 +279,15 @@ class Election:
             self._place_vote(candidate, candidate_term_id, False)
             if self._host.role == Role.LEADER:
                 self._publish_new_leadership_term(
-                    candidate, self.log_leadership_term_id, self._quorum_position(self._host.now_ns())
+                    candidate, log_leadership_term_id, self._quorum_position(self._host.now_ns())
                 )
-        elif self.state in _VOTING_STATES:
+        elif self.state in _VOTING_STATES or self.state is _S.INIT:
             self.candidate_term_id = self._host.propose_max_candidate_term_id(candidate_term_id, log_position)
             is_persisted = self.candidate_term_id == candidate_term_id
-            self._place_vote(candidate, candidate_term_id, is_persisted)
             if is_persisted:
+                self._members.voted_term_id = candidate_term_id
+            self._place_vote(candidate, candidate_term_id, is_persisted)
+            if is_persisted and self.state is not _S.INIT:
                 self._enter(_S.FOLLOWER_BALLOT, self._host.now_ns(), f"voted for member {candidate_id}")
         if is_newer and self.state in _LEADER_STATES:
             # As outside an election. The candidate follows no leader of a term before its own.
@@ -291,18 +325,25 @@ class Election:
         if leader is None or (leader is self._this_member and message.leadership_term_id == self.leadership_term_id):
             return
         self._hear_of(leader.id)
-        if self._truncation is not None:
-            return
+        now_ns = self._host.now_ns()
+        self._time_of_last_leader_ns = now_ns
         state = self.state
+        if self._truncation is not None or (state in _VOTING_STATES and now_ns < self._pause_until_ns):
+            return
         if state is _S.CANVASS:
-            if message.leadership_term_id < self.candidate_term_id:
-                self._refuse_leader(leader, message.leadership_term_id)
+            if message.leadership_term_id < self._members.voted_term_id:
+                self._refuse_leader(leader, message)
             else:
                 self._follow(leader, message)
         elif state is _S.FOLLOWER_BALLOT or state is _S.CANDIDATE_BALLOT:
             if message.leadership_term_id == self.candidate_term_id:
                 self._follow(leader, message)
         elif state is not _S.NOMINATE:
+            if message.leadership_term_id < self.log_leadership_term_id:
+                # Upstream's leader waits for its followers for ever, unless it hears of a newer log.
+                self._host.send_canvass_position(
+                    leader, self.log_leadership_term_id, self.append_position, self.leadership_term_id
+                )
             self._hear_leader(leader, message.leadership_term_id, "NewLeadershipTerm")
 
     def on_append_position(
@@ -366,8 +407,7 @@ class Election:
             if append_position != NULL_POSITION:
                 self.append_position = append_position
             self._preparation = _Preparation.DONE
-        if now_ns < self._pause_until_ns:
-            return 0
+        self._is_end_known = True
         self.notified_commit_position = 0
         self.candidate_term_id = max(self._host.candidate_term_id(), self.leadership_term_id, self.candidate_term_id)
         if self._members.count() == 1:
@@ -382,7 +422,7 @@ class Election:
     def _canvass(self, now_ns: int) -> int:
         settings = self._settings
         work_count = self._publish_canvass_position_on_interval(now_ns)
-        if not self._may_lead():
+        if not self._may_lead() or now_ns < self._pause_until_ns:
             return work_count
         if self._is_extended_canvass:
             deadline_ns = self._time_of_last_state_change_ns + settings.startup_canvass_timeout_ns
@@ -399,7 +439,7 @@ class Election:
     def _nominate(self, now_ns: int) -> int:
         if now_ns < self._nomination_deadline_ns:
             return self._publish_canvass_position_on_interval(now_ns)
-        proposed = self.candidate_term_id + 1
+        proposed = max(self.candidate_term_id, self._highest_term_id) + 1
         self.candidate_term_id = self._host.propose_max_candidate_term_id(proposed, self.log_position)
         if self.candidate_term_id == proposed:
             self._members.become_candidate(proposed)
@@ -441,17 +481,26 @@ class Election:
         self._nomination_deadline_ns = now_ns + delay_ns
         self._enter(_S.NOMINATE, now_ns, reason)
 
-    def _refuse_leader(self, leader: ClusterMember, leadership_term_id: int) -> None:
-        """Ask for a new election where a leader goes on that this member may not follow, as it voted for another."""
+    def _refuse_leader(self, leader: ClusterMember, message: NewLeadershipTerm) -> None:
+        """Do not follow a leader that goes on in a term before this member's vote: that may have made another leader.
+
+        A native leader begins a new election, once this member's CanvassPosition says so. Upstream's leader hears
+        nothing of that, and its own members would follow it: so does this one, when that ballot must be over.
+        """
         now_ns = self._host.now_ns()
         if self._refused_leader_since_ns is None:
             self._refused_leader_since_ns = now_ns
-        elif now_ns - self._refused_leader_since_ns >= self._settings.election_timeout_ns and self._may_lead():
-            self._nominate_self(
-                now_ns,
-                f"member {leader.id} leads term {leadership_term_id}, before term {self.candidate_term_id} in which "
-                "this member has voted",
+            self._host.set_election_state(
+                self.state,
+                f"member {leader.id} leads term {message.leadership_term_id}, before term "
+                f"{self._members.voted_term_id} in which this member may have voted for another",
             )
+        elif message.protocol_version == NULL_VALUE and self._is_refusing(now_ns):
+            self._follow(leader, message)
+
+    def _is_refusing(self, now_ns: int) -> bool:
+        since_ns = self._refused_leader_since_ns
+        return since_ns is not None and now_ns - since_ns >= self._settings.election_timeout_ns
 
     def _lead(self, now_ns: int, reason: str) -> None:
         self.leader = self._this_member
@@ -459,6 +508,7 @@ class Election:
         self.is_leader_startup = False
         self.leadership_term_id = self.candidate_term_id
         self._term_base_log_position = self.append_position
+        self._announced_log_term_id = self.log_leadership_term_id
         self._enter(_S.LEADER_LOG_REPLICATION, now_ns, reason)
         self._host.begin_log_publication(self.append_position)
 
@@ -473,11 +523,12 @@ class Election:
                 )
                 return 0
             self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+            # Before anybody hears of it: a follower's log is of this term as soon as it is in its recording log, and
+            # then it votes for none of a term before, which this member's would be after a crash.
+            self._record_own_term()
         quorum_position = self._quorum_position(now_ns)
         work_count = self._publish_as_leader(quorum_position, now_ns)
         if quorum_position >= self.append_position:
-            # From here on the log is applied, so nobody whose log is of a term before this one may lead any more.
-            self._record_own_term()
             self._enter(_S.LEADER_REPLAY, now_ns, "")
             work_count += 1
         else:
@@ -534,21 +585,36 @@ class Election:
         return work_count
 
     def _quorum_position(self, now_ns: int) -> int:
-        """Up to where a quorum of members has this leader's log, and this member too."""
+        """Up to where a quorum of members has this leader's log, and this member too.
+
+        What a native member said before this leader's term counts only once a quorum has said so in this term.
+        """
+        return self._count_position(now_ns, is_strict=self.state is _S.LEADER_LOG_REPLICATION)
+
+    def _count_position(self, now_ns: int, *, is_strict: bool) -> int:
         self._this_member.set_log(self.leadership_term_id, self.append_position, now_ns)
         position = self._members.quorum_position(
-            self.leadership_term_id, self._end_of_term, now_ns, self._settings.leader_heartbeat_timeout_ns
+            self.leadership_term_id,
+            self._host.end_of_term,
+            now_ns,
+            self._settings.leader_heartbeat_timeout_ns,
+            is_strict,
         )
         return min(position, self.append_position)
 
-    def _end_of_term(self, leadership_term_id: int) -> int:
-        # What a member said before this leader's term counts only once a quorum has said so in this term.
-        return 0 if self.state is _S.LEADER_LOG_REPLICATION else self._host.end_of_term(leadership_term_id)
-
     def _check_followers(self, now_ns: int) -> None:
-        """Stand back after a heartbeat timeout with no quorum of members that say anything in this term."""
+        """Stand back after a heartbeat timeout with no quorum of members that say anything in this term.
+
+        Upstream's say nothing while they replay, however long that takes, and a leader of upstream's waits for them.
+        """
         timeout_ns = self._settings.leader_heartbeat_timeout_ns
-        if self._members.has_quorum_at_position(self.leadership_term_id, 0, now_ns, timeout_ns):
+        term_id = self.leadership_term_id
+        following = [
+            member
+            for member in self._members.members
+            if member.is_upstream() or (member.leadership_term_id == term_id and member.is_active(now_ns, timeout_ns))
+        ]
+        if len(following) >= self._members.threshold:
             self._deadline_ns = now_ns + timeout_ns
         elif self._members.count() > 1:
             self._check_deadline(now_ns, f"a quorum of members to follow in term {self.leadership_term_id}")
@@ -571,15 +637,26 @@ class Election:
         if now_ns - self._time_of_last_update_ns < self._settings.leader_heartbeat_interval_ns:
             return 0
         self._time_of_last_update_ns = now_ns
+        is_replicating = self.state is _S.LEADER_LOG_REPLICATION
+        log_term_id = self._announced_log_term_id if is_replicating else self.log_leadership_term_id
         for member in self._members.members:
-            if member is not self._this_member:
-                self._publish_new_leadership_term(member, self.log_leadership_term_id, quorum_position)
+            # Who has not said yet what it is says so in its next canvass.
+            if member is not self._this_member and member.protocol_version != NULL_VALUE:
+                self._publish_new_leadership_term(member, log_term_id, quorum_position)
         return 1
 
     def _publish_new_leadership_term(
         self, member: ClusterMember, log_leadership_term_id: int, quorum_position: int
     ) -> None:
         if self.log_session_id is not None:
+            if member.is_upstream():
+                # With 0 it would wait for this member for ever. Its own leaders count as here: without the term.
+                self._upstream_commit_position = max(
+                    self._upstream_commit_position,
+                    self.log_position,
+                    self._count_position(self._host.now_ns(), is_strict=False),
+                )
+                quorum_position = max(quorum_position, self._upstream_commit_position)
             self._host.publish_new_leadership_term(
                 member,
                 log_leadership_term_id,
@@ -599,16 +676,28 @@ class Election:
             self._enter(_S.CANVASS, now_ns, "the leader does not know the term of this member's log yet")
             return
         next_base = message.next_term_base_log_position
+        is_dropped = message.next_leadership_term_id == self.log_leadership_term_id < message.leadership_term_id
+        if is_dropped and next_base != NULL_POSITION:
+            # The leader of this member's last term was cut off, and another went on with the log before that term.
+            base = self._host.base_of_term(self.log_leadership_term_id)
+            if NULL_POSITION < base < self.append_position:
+                self._begin_truncation(leader, message, base, now_ns)
+            else:
+                self.log_leadership_term_id = self._host.drop_empty_term(self.log_leadership_term_id)
+                self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
+            return
         # A leader in its election names its own term as the next one even where it is the addressee's. A member that
         # has recorded something of that term then hears of it late, and must not lose it.
         is_next = message.next_leadership_term_id > message.log_leadership_term_id
         if is_next and next_base != NULL_POSITION and next_base < self.append_position:
-            self._begin_truncation(leader, message, now_ns)
+            self._begin_truncation(leader, message, next_base, now_ns)
             return
         self.leader = leader
+        self._is_leader_upstream = message.protocol_version == NULL_VALUE
         self.is_leader_startup = message.is_startup
         self.leadership_term_id = message.leadership_term_id
         self.candidate_term_id = max(message.leadership_term_id, self.candidate_term_id)
+        self._upstream_commit_position = 0
         self.log_session_id = message.log_session_id
         self._term_base_log_position = message.term_base_log_position
         self._leader_recording_id = message.leader_recording_id
@@ -636,8 +725,7 @@ class Election:
         self._is_replication_recorded = False
         self._enter(_S.FOLLOWER_LOG_REPLICATION, now_ns, "")
 
-    def _begin_truncation(self, leader: ClusterMember, message: NewLeadershipTerm, now_ns: int) -> None:
-        position = message.next_term_base_log_position
+    def _begin_truncation(self, leader: ClusterMember, message: NewLeadershipTerm, position: int, now_ns: int) -> None:
         text = (
             f"truncating the log: this member has recorded up to {self.append_position}, and term "
             f"{self.log_leadership_term_id} ends at {position} in the log of member {leader.id}, which leads term "
@@ -704,6 +792,8 @@ class Election:
     def _follower_replay(self, now_ns: int) -> int:
         if self._log_replay is not None:
             work_count = self._log_replay.do_work()
+            # It may take long, and the leader waits for a sign.
+            work_count += self._say_append_position(self.append_position, now_ns)
             if self._log_replay.is_done():
                 self.log_position = self._log_replay.position()
                 self._stop_replay()
@@ -815,6 +905,7 @@ class Election:
                 )
             self._host.begin_join_as_follower(self.is_leader_startup)
             self._is_join_begun = True
+            self._is_end_known = False
             self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
         if self._host.poll_join_as_follower():
             # Before anything of the term counts that is recorded now. A new log has no recording before this.
@@ -832,7 +923,8 @@ class Election:
             and now_ns - self._time_of_last_update_ns < self._settings.leader_heartbeat_interval_ns
         ):
             return 0
-        if position >= self._term_base_log_position and self.log_leadership_term_id != self.leadership_term_id:
+        is_of_term = position >= self._term_base_log_position
+        if is_of_term and self.log_leadership_term_id != self.leadership_term_id and self._records_early():
             self._record_own_term()
         if not self._host.send_append_position(
             self.leader, self.leadership_term_id, position, APPEND_POSITION_FLAG_NONE
@@ -843,7 +935,19 @@ class Election:
         self._time_of_last_update_ns = now_ns
         return 1
 
+    def _records_early(self) -> bool:
+        """Whether it records the leader's term before it says its log in it.
+
+        Not that of an appointed leader of upstream's: that records it later, nobody else may lead, and after a crash it
+        would get no vote of this member for a log of the term before.
+        """
+        return not self._is_leader_upstream or self._settings.appointed_leader_id == NULL_VALUE
+
     # What all states share
+
+    def _is_deaf(self) -> bool:
+        """Whether it has not begun: what a member hears while it prepares or pauses, it answers."""
+        return self._preparation is _Preparation.TO_BEGIN
 
     def _hear_of(self, member_id: int) -> None:
         if member_id == self._graceful_closed_leader_id:
@@ -876,6 +980,8 @@ class Election:
             self._is_replication_recorded = True
 
     def _ensure_term(self, leadership_term_id: int, base_position: int, log_position: int) -> None:
+        if leadership_term_id == NULL_VALUE:
+            return  # what was copied before the first term; the next one takes it
         self._host.ensure_term(
             self._initial_leadership_term_id,
             self._initial_term_base_log_position,
@@ -891,7 +997,10 @@ class Election:
         if now_ns - self._time_of_last_update_ns < self._settings.election_status_interval_ns:
             return 0
         self._time_of_last_update_ns = now_ns
-        self._host.publish_canvass_position(self.log_leadership_term_id, self.append_position, self.leadership_term_id)
+        # Where no leader is heard, or must be refused, the others have to get beyond this member's votes.
+        is_lost = now_ns - self._time_of_last_leader_ns >= self._settings.election_timeout_ns
+        term_id = self.candidate_term_id if is_lost or self._is_refusing(now_ns) else self.leadership_term_id
+        self._host.publish_canvass_position(self.log_leadership_term_id, self.append_position, term_id)
         return 1
 
     def _check_deadline(self, now_ns: int, awaited: str) -> None:

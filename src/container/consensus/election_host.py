@@ -44,7 +44,9 @@ class ElectionState(enum.IntEnum):
 class NewLeadershipTerm:
     """The message of that name: who leads which term, and what follows the addressee's last term in the leader's log.
 
-    Without a following term its three fields are -1; ``next_log_position`` is -1 as well while it has no end.
+    Without a following term its three fields are -1; ``next_log_position`` is -1 as well while it has no end. Where the
+    addressee's last term has no entry in the leader's log, and begins there behind the addressee's end, the following
+    term is that very term: the addressee's log is of an older one.
     """
 
     log_leadership_term_id: int
@@ -59,6 +61,8 @@ class NewLeadershipTerm:
     leader_member_id: int
     log_session_id: int
     is_startup: bool
+    #: As in CanvassPosition; upstream's message ends before it, and -1 stands for that.
+    protocol_version: int
 
 
 class LogReplay(Protocol):
@@ -181,6 +185,15 @@ class ElectionHost(Protocol):
         known. Upstream: RecordingLog.ensureCoherent.
         """
 
+    def base_of_term(self, leadership_term_id: int) -> int:
+        """Where a term begins in this member's recording log: -1 for an unknown one."""
+
+    def drop_empty_term(self, leadership_term_id: int) -> int:
+        """Take the last term out of the recording log, which nothing is recorded of; the term before it is open again.
+
+        Return that one, -1 for none, once this would survive a crash.
+        """
+
     def set_log_recording_id(self, recording_id: int) -> None:
         """Note which recording is the log's."""
 
@@ -268,6 +281,11 @@ class ElectionHost(Protocol):
     ) -> None:
         """Send CanvassPosition to all other members, and begin missing publications."""
 
+    def send_canvass_position(
+        self, member: ClusterMember, log_leadership_term_id: int, append_position: int, leadership_term_id: int
+    ) -> None:
+        """Send CanvassPosition to one member."""
+
     def request_vote(
         self, member: ClusterMember, log_leadership_term_id: int, append_position: int, candidate_term_id: int
     ) -> bool:
@@ -295,7 +313,8 @@ class ElectionHost(Protocol):
     ) -> None:
         """Send NewLeadershipTerm; what comes after ``log_leadership_term_id`` is in the recording log.
 
-        Where it is not there, it is the new term, from ``append_position``.
+        Where it is not there, it is the new term, from ``append_position``. Where ``log_leadership_term_id`` is itself
+        there, empty, and begins behind ``member.log_position``, it is that term.
         """
 
     def publish_commit_position(self, commit_position: int, leadership_term_id: int) -> None:

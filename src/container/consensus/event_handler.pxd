@@ -1,4 +1,6 @@
 # What the adapters call with what they decoded; the agent of the consensus module implements it.
+#
+# Messages of other members, unlike the rest, may be handled in Python as well, as by the members that tests script.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.agent.agent cimport Agent
@@ -6,6 +8,8 @@ from container.transport.streams cimport Image
 
 
 cdef class ConsensusEventHandler(Agent):
+    cpdef int report(self, object error) except -1
+
     # from clients; image: on which the message came
     cdef int on_session_connect(
         self, int64_t correlation_id, int32_t response_stream_id, int32_t version, str response_channel,
@@ -21,9 +25,39 @@ cdef class ConsensusEventHandler(Agent):
     cdef int on_admin_request(
         self, int64_t leadership_term_id, int64_t cluster_session_id, int64_t correlation_id, int32_t request_type
     ) except -1
+
+    # what no other handler is for: each is reported
     cdef int on_foreign_message(self, int schema_id) except -1
     cdef int on_malformed_message(self, str text) except -1
+    cdef int on_unexpected_message(self, str text) except -1    # that nobody handles, or of nobody known
     cdef int on_failed_message(self, object error) except -1    # what one of these has raised
+
+    # from other members
+    cpdef int on_canvass_position(
+        self, int64_t log_leadership_term_id, int64_t log_position, int64_t leadership_term_id,
+        int32_t follower_member_id, int32_t protocol_version) except -1
+    cpdef int on_request_vote(
+        self, int64_t log_leadership_term_id, int64_t log_position, int64_t candidate_term_id,
+        int32_t candidate_member_id, int32_t protocol_version) except -1
+    cpdef int on_vote(
+        self, int64_t candidate_term_id, int64_t log_leadership_term_id, int64_t log_position,
+        int32_t candidate_member_id, int32_t follower_member_id, bint vote) except -1
+    cpdef int on_new_leadership_term(
+        self, int64_t log_leadership_term_id, int64_t next_leadership_term_id, int64_t next_term_base_log_position,
+        int64_t next_log_position, int64_t leadership_term_id, int64_t term_base_log_position, int64_t log_position,
+        int64_t commit_position, int64_t leader_recording_id, int64_t timestamp, int32_t leader_member_id,
+        int32_t log_session_id, int32_t app_version, bint is_startup) except -1
+    cpdef int on_append_position(
+        self, int64_t leadership_term_id, int64_t log_position, int32_t follower_member_id, int flags) except -1
+    cpdef int on_commit_position(
+        self, int64_t leadership_term_id, int64_t log_position, int32_t leader_member_id) except -1
+    cpdef int on_catchup_position(
+        self, int64_t leadership_term_id, int64_t log_position, int32_t follower_member_id, str catchup_endpoint
+    ) except -1
+    cpdef int on_stop_catchup(self, int64_t leadership_term_id) except -1
+    cpdef int on_termination_position(self, int64_t leadership_term_id, int64_t log_position) except -1
+    cpdef int on_termination_ack(
+        self, int64_t leadership_term_id, int64_t log_position, int32_t member_id) except -1
 
     # from backups and standbys
     cdef int on_backup_query(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from container.common.regular_files import open_regular, read_at
 from container.common.semantic_version import format_version
-from container.errors import ClusterError, ConfigurationError, RecordingError
+from container.errors import ClusterError, RecordingError
 from container.files.names import NODE_STATE_NAME
 from container.storage.storage_seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
 
@@ -70,41 +70,37 @@ def read_node_state(cluster_dir: Path) -> NodeState:
 class NodeStateFile:
     """The node state of one member, open for writing; :meth:`open` makes it. One thread uses it."""
 
-    def __init__(self, file: StorageFile, offset: int, file_sync_level: int) -> None:
+    def __init__(self, file: StorageFile, offset: int) -> None:
         self._file = file
         self._offset = offset
-        self._file_sync_level = file_sync_level
         self._load()
 
     @classmethod
-    def open(cls, storage: Storage, cluster_dir: str, *, create: bool, file_sync_level: int) -> NodeStateFile:
+    def open(cls, storage: Storage, cluster_dir: str, *, create: bool) -> NodeStateFile:
         """Open the file of a cluster directory.
+
+        Each change is on the disk when it returns, whatever the file sync level: there is one in a ballot. Upstream
+        forces from level 1 on alone.
 
         Args:
             storage: where the directory is.
             cluster_dir: its path.
             create: make a new file if there is none.
-            file_sync_level: 0 leaves changes to the system, 1 and 2 wait until they are on the disk. A new file is on
-                the disk at any level.
 
         Raises:
             FileNotFoundError: there is none, and none is to be made.
             RecordingError: it is damaged, foreign or of another version.
-            ConfigurationError: a level out of range.
             OSError: the disk fails.
         """
-        if not 0 <= file_sync_level <= 2:
-            raise ConfigurationError(f"file_sync_level={file_sync_level} of the node state: must be 0, 1 or 2")
         path = f"{cluster_dir}/{NODE_STATE_NAME}"
         if create and not storage.exists(path):
             _make_file(storage, cluster_dir)
         file = storage.open_file(path, NO_FOLLOW)
         try:
-            made = cls(file, _find_candidate_term(path, file.read(_LENGTH, 0)), file_sync_level)
-            if file_sync_level > 0:
-                # A process that was killed may have written what is read here, and not forced it.
-                file.force(True)
-                storage.force_directory(cluster_dir)
+            made = cls(file, _find_candidate_term(path, file.read(_LENGTH, 0)))
+            # A process that was killed, or one of upstream's, may have written what is read here, and not forced it.
+            file.force(True)
+            storage.force_directory(cluster_dir)
         except BaseException:
             file.close()
             raise
@@ -147,8 +143,8 @@ class NodeStateFile:
     def update_candidate_term_id(self, candidate_term_id: int, log_position: int, timestamp_ms: int) -> None:
         """Store a term, with the log position and the time (epoch ms) at which the member came to it.
 
-        From file sync level 1 on it is on the disk when this returns. After an error the earlier term counts, and
-        nothing may be sent for the new one.
+        It is on the disk when this returns. After an error the earlier term counts, and nothing may be sent for the new
+        one.
 
         Raises:
             ClusterError: the term is lower than the one that is stored.
@@ -160,8 +156,7 @@ class NodeStateFile:
                 "may have voted in the higher one; propose a higher term"
             )
         self._file.write(_CANDIDATE.pack(candidate_term_id, timestamp_ms, log_position), self._offset)
-        if self._file_sync_level > 0:
-            self._file.force(False)
+        self._file.force(False)
         self._candidate_term_id, self._log_position, self._timestamp = candidate_term_id, log_position, timestamp_ms
 
     def propose_max_candidate_term_id(self, candidate_term_id: int, log_position: int, timestamp_ms: int) -> int:
@@ -182,7 +177,7 @@ class NodeStateFile:
 
 
 def _make_file(storage: Storage, cluster_dir: str) -> None:
-    """Make a file without a term. It has its name once all of it is on the disk, whatever the sync level."""
+    """Make a file without a term. It has its name once all of it is on the disk."""
     path = f"{cluster_dir}/{_NEW_NAME}"
     with suppress(FileNotFoundError):
         storage.unlink(path)  # a crash has left it

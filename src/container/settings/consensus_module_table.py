@@ -347,8 +347,8 @@ class ConsensusModuleSettings:
     )
     file_sync_level: int = number_field(
         "aeron.cluster.file.sync.level",
-        "What is forced to the disk after a change of the recording log or the node state: 0 nothing, 1 the data, 2 "
-        "its metadata as well.",
+        "What is forced to the disk after a change of the recording log: 0 nothing, 1 the data, 2 its metadata as "
+        "well. A vote is forced at any level.",
         0,
         0,
         2,

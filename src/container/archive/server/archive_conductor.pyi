@@ -58,22 +58,30 @@ class ArchiveConductor:
     def on_connect(
         self,
         image: Image,
+        *,
         correlation_id: int,
         response_stream_id: int,
-        version: int,
+        version: int = 0,
         response_channel: str,
-        encoded_credentials: bytes,
-        client_info: str,
+        encoded_credentials: bytes = b"",
+        client_info: str = "",
     ) -> None: ...
     def on_close_session(self, request: ControlRequest) -> None: ...
     def on_challenge_response(self, request: ControlRequest, encoded_credentials: bytes) -> None: ...
     def on_keep_alive(self, request: ControlRequest) -> None: ...
     def on_archive_id(self, request: ControlRequest) -> None: ...
     def on_start_recording(
-        self, request: ControlRequest, stream_id: int, is_local: bool, auto_stop: bool, channel: str
+        self, request: ControlRequest, *, stream_id: int, is_local: bool, auto_stop: bool = False, channel: str
     ) -> None: ...
     def on_extend_recording(
-        self, request: ControlRequest, recording_id: int, stream_id: int, is_local: bool, auto_stop: bool, channel: str
+        self,
+        request: ControlRequest,
+        *,
+        recording_id: int,
+        stream_id: int,
+        is_local: bool,
+        auto_stop: bool = False,
+        channel: str,
     ) -> None: ...
     def on_stop_recording(self, request: ControlRequest, stream_id: int, channel: str) -> None: ...
     def on_stop_recording_subscription(self, request: ControlRequest, subscription_id: int) -> None: ...
@@ -81,24 +89,26 @@ class ArchiveConductor:
     def on_replay(
         self,
         request: ControlRequest,
+        *,
         recording_id: int,
         position: int,
         length: int,
         replay_stream_id: int,
-        file_io_max_length: int,
-        replay_token: int,
+        file_io_max_length: int = -1,
+        replay_token: int = -1,
         replay_channel: str,
     ) -> None: ...
     def on_bounded_replay(
         self,
         request: ControlRequest,
+        *,
         recording_id: int,
         position: int,
         length: int,
         limit_counter_id: int,
         replay_stream_id: int,
-        file_io_max_length: int,
-        replay_token: int,
+        file_io_max_length: int = -1,
+        replay_token: int = -1,
         replay_channel: str,
     ) -> None: ...
     def on_stop_replay(self, request: ControlRequest, replay_session_id: int) -> None: ...
@@ -112,10 +122,15 @@ class ArchiveConductor:
         from_recording_id: int,
         record_count: int,
         stream_id: int,
-        channel_fragment: bytes,
+        channel: bytes,
     ) -> None: ...
     def on_find_last_matching_recording(
-        self, request: ControlRequest, min_recording_id: int, session_id: int, stream_id: int, channel_fragment: bytes
+        self,
+        request: ControlRequest,
+        min_recording_id: int,
+        session_id: int,
+        stream_id: int,
+        channel: bytes,
     ) -> None: ...
     def on_list_recording_subscriptions(
         self,
@@ -124,7 +139,7 @@ class ArchiveConductor:
         subscription_count: int,
         apply_stream_id: bool,
         stream_id: int,
-        channel_fragment: bytes,
+        channel: bytes,
     ) -> None: ...
     def on_get_start_position(self, request: ControlRequest, recording_id: int) -> None: ...
     def on_get_recording_position(self, request: ControlRequest, recording_id: int) -> None: ...
@@ -141,18 +156,19 @@ class ArchiveConductor:
     def on_replicate(
         self,
         request: ControlRequest,
+        *,
         src_recording_id: int,
         dst_recording_id: int,
-        stop_position: int,
-        channel_tag_id: int,
-        subscription_tag_id: int,
+        stop_position: int = -1,
+        channel_tag_id: int = -1,
+        subscription_tag_id: int = -1,
         src_control_stream_id: int,
-        file_io_max_length: int,
-        replication_session_id: int,
+        file_io_max_length: int = -1,
+        replication_session_id: int = -1,
         src_control_channel: str,
         live_destination: str,
-        replication_channel: str,
-        encoded_credentials: bytes,
-        src_response_channel: str,
+        replication_channel: str = "",
+        encoded_credentials: bytes = b"",
+        src_response_channel: str = "",
     ) -> None: ...
     def on_stop_replication(self, request: ControlRequest, replication_id: int) -> None: ...

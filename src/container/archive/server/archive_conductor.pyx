@@ -273,8 +273,8 @@ cdef class ArchiveConductor:
                 session.send_ok(correlation_id, relevant_id)
 
     def on_connect(
-            self, image, correlation_id, response_stream_id, version, response_channel, encoded_credentials,
-            client_info):
+            self, image, *, correlation_id, response_stream_id, version=0, response_channel, encoded_credentials=b"",
+            client_info=""):
         """Begin a session; a channel that cannot be used is reported, and nobody is answered."""
         cdef object settings = self.settings
         cdef ControlSession session
@@ -337,14 +337,14 @@ cdef class ArchiveConductor:
 
     # Recordings.
 
-    def on_start_recording(self, request, stream_id, is_local, auto_stop, channel):
+    def on_start_recording(self, request, *, stream_id, is_local, auto_stop=False, channel):
         self._do(request, self._start_recording, stream_id, is_local, auto_stop, channel)
 
     def _start_recording(self, session, correlation_id, stream_id, is_local, auto_stop, channel):
         self._check_stream(session, stream_id, "what is to be recorded")
         self.recorder.start(session, correlation_id, stream_id, is_local, auto_stop, channel)
 
-    def on_extend_recording(self, request, recording_id, stream_id, is_local, auto_stop, channel):
+    def on_extend_recording(self, request, *, recording_id, stream_id, is_local, auto_stop=False, channel):
         self._do(request, self._extend_recording, recording_id, stream_id, is_local, auto_stop, channel)
 
     def _extend_recording(self, session, correlation_id, recording_id, stream_id, is_local, auto_stop, channel):
@@ -380,15 +380,15 @@ cdef class ArchiveConductor:
     # Replays.
 
     def on_replay(
-            self, request, recording_id, position, length, replay_stream_id, file_io_max_length, replay_token,
-            replay_channel):
+            self, request, *, recording_id, position, length, replay_stream_id, file_io_max_length=NULL_VALUE,
+            replay_token=NULL_VALUE, replay_channel):
         self._start_replay(
             request, ReplayRequest(recording_id, position, length, file_io_max_length), replay_stream_id, replay_token,
             replay_channel, None)
 
     def on_bounded_replay(
-            self, request, recording_id, position, length, limit_counter_id, replay_stream_id, file_io_max_length,
-            replay_token, replay_channel):
+            self, request, *, recording_id, position, length, limit_counter_id, replay_stream_id,
+            file_io_max_length=NULL_VALUE, replay_token=NULL_VALUE, replay_channel):
         self._start_replay(
             request, ReplayRequest(recording_id, position, length, file_io_max_length), replay_stream_id, replay_token,
             replay_channel, limit_counter_id)
@@ -481,9 +481,8 @@ cdef class ArchiveConductor:
             session, self.store.catalog, correlation_id, from_recording_id=from_recording_id,
             record_count=record_count, on_error=self._on_error))
 
-    def on_list_recordings_for_uri(self, request, from_recording_id, record_count, stream_id, channel_fragment):
-        self._do(
-            request, self._list_recordings_for_uri, from_recording_id, record_count, stream_id, channel_fragment)
+    def on_list_recordings_for_uri(self, request, from_recording_id, record_count, stream_id, channel):
+        self._do(request, self._list_recordings_for_uri, from_recording_id, record_count, stream_id, channel)
 
     def _list_recordings_for_uri(
             self, session, correlation_id, from_recording_id, record_count, stream_id, channel_fragment):
@@ -493,9 +492,8 @@ cdef class ArchiveConductor:
             record_count=record_count, stream_id=stream_id, channel_fragment=channel_fragment,
             on_error=self._on_error))
 
-    def on_find_last_matching_recording(self, request, min_recording_id, session_id, stream_id, channel_fragment):
-        self._do(
-            request, self._find_last_matching_recording, min_recording_id, session_id, stream_id, channel_fragment)
+    def on_find_last_matching_recording(self, request, min_recording_id, session_id, stream_id, channel):
+        self._do(request, self._find_last_matching_recording, min_recording_id, session_id, stream_id, channel)
 
     def _find_last_matching_recording(
             self, session, correlation_id, min_recording_id, session_id, stream_id, channel_fragment):
@@ -504,10 +502,10 @@ cdef class ArchiveConductor:
             channel_fragment=channel_fragment)
 
     def on_list_recording_subscriptions(
-            self, request, pseudo_index, subscription_count, apply_stream_id, stream_id, channel_fragment):
+            self, request, pseudo_index, subscription_count, apply_stream_id, stream_id, channel):
         self._do(
             request, self._list_recording_subscriptions, pseudo_index, subscription_count, apply_stream_id, stream_id,
-            channel_fragment)
+            channel)
 
     def _list_recording_subscriptions(
             self, session, correlation_id, pseudo_index, subscription_count, apply_stream_id, stream_id,
@@ -632,18 +630,9 @@ cdef class ArchiveConductor:
 
     # Replications.
 
-    def on_replicate(
-            self, request, src_recording_id, dst_recording_id, stop_position, channel_tag_id, subscription_tag_id,
-            src_control_stream_id, file_io_max_length, replication_session_id, src_control_channel, live_destination,
-            replication_channel, encoded_credentials, src_response_channel):
+    def on_replicate(self, request, *, replication_channel="", **fields):
         self._do(request, self._replicate, ReplicationRequest(
-            src_recording_id=src_recording_id, dst_recording_id=dst_recording_id, stop_position=stop_position,
-            channel_tag_id=channel_tag_id, subscription_tag_id=subscription_tag_id,
-            src_control_stream_id=src_control_stream_id, file_io_max_length=file_io_max_length,
-            replication_session_id=replication_session_id, src_control_channel=src_control_channel,
-            live_destination=live_destination,
-            replication_channel=replication_channel or self.settings.replication_channel,
-            encoded_credentials=encoded_credentials, src_response_channel=src_response_channel))
+            replication_channel=replication_channel or self.settings.replication_channel, **fields))
 
     def _replicate(self, ControlSession session, correlation_id, replication):
         if self._is_stranger(session):

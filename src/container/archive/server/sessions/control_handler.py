@@ -1,6 +1,7 @@
 """What the requests of an archive's clients are to whoever does them: one method each, with plain arguments.
 
-Names are those of upstream's ControlSession.java and ArchiveConductor.java. Recordings, subscriptions, replays and
+Names are those of upstream's ControlSession.java and ArchiveConductor.java; arguments have the names of the message's
+fields, and come by name. What the sender's version does not have is the default. Recordings, subscriptions, replays and
 replications are ids; positions and lengths are in bytes; channels are texts as the client sent them, in which every
 byte that is not ASCII is U+FFFD. Nothing about any value has been checked, but that the message has it.
 """
@@ -33,14 +34,15 @@ class ControlHandler(Protocol):
     def on_connect(
         self,
         image: Image,
+        *,
         correlation_id: int,
         response_stream_id: int,
-        version: int,
+        version: int = 0,
         response_channel: str,
-        encoded_credentials: bytes,
-        client_info: str,
+        encoded_credentials: bytes = b"",
+        client_info: str = "",
     ) -> object:
-        """A client wants a session: messages 2, without credentials and info, and 58. ``version`` is 0 if not sent."""
+        """A client wants a session: messages 2, without credentials and info, and 58."""
 
     def on_close_session(self, request: ControlRequest) -> object:
         """The client is done with its session (3)."""
@@ -55,12 +57,19 @@ class ControlHandler(Protocol):
         """What is the archive's id? (68)"""
 
     def on_start_recording(
-        self, request: ControlRequest, stream_id: int, is_local: bool, auto_stop: bool, channel: str
+        self, request: ControlRequest, *, stream_id: int, is_local: bool, auto_stop: bool = False, channel: str
     ) -> object:
         """Record a channel into new recordings: 63, and 4 which does not stop by itself."""
 
     def on_extend_recording(
-        self, request: ControlRequest, recording_id: int, stream_id: int, is_local: bool, auto_stop: bool, channel: str
+        self,
+        request: ControlRequest,
+        *,
+        recording_id: int,
+        stream_id: int,
+        is_local: bool,
+        auto_stop: bool = False,
+        channel: str,
     ) -> object:
         """Record a channel at the end of a recording: 64, and 11 which does not stop by itself."""
 
@@ -76,26 +85,28 @@ class ControlHandler(Protocol):
     def on_replay(
         self,
         request: ControlRequest,
+        *,
         recording_id: int,
         position: int,
         length: int,
         replay_stream_id: int,
-        file_io_max_length: int,
-        replay_token: int,
+        file_io_max_length: int = -1,
+        replay_token: int = -1,
         replay_channel: str,
     ) -> object:
-        """Replay a recording (6); ``file_io_max_length`` and ``replay_token`` are -1 if not sent."""
+        """Replay a recording (6)."""
 
     def on_bounded_replay(
         self,
         request: ControlRequest,
+        *,
         recording_id: int,
         position: int,
         length: int,
         limit_counter_id: int,
         replay_stream_id: int,
-        file_io_max_length: int,
-        replay_token: int,
+        file_io_max_length: int = -1,
+        replay_token: int = -1,
         replay_channel: str,
     ) -> object:
         """Replay a recording no farther than a counter says (18); otherwise as a replay."""
@@ -121,7 +132,7 @@ class ControlHandler(Protocol):
         from_recording_id: int,
         record_count: int,
         stream_id: int,
-        channel_fragment: bytes,
+        channel: bytes,
     ) -> object:
         """Describe recordings from an id on whose channel contains a text (9)."""
 
@@ -131,7 +142,7 @@ class ControlHandler(Protocol):
         min_recording_id: int,
         session_id: int,
         stream_id: int,
-        channel_fragment: bytes,
+        channel: bytes,
     ) -> object:
         """Find the newest recording whose channel contains a text (16)."""
 
@@ -142,7 +153,7 @@ class ControlHandler(Protocol):
         subscription_count: int,
         apply_stream_id: bool,
         stream_id: int,
-        channel_fragment: bytes,
+        channel: bytes,
     ) -> object:
         """Describe what is subscribed to be recorded (17)."""
 
@@ -185,24 +196,22 @@ class ControlHandler(Protocol):
     def on_replicate(
         self,
         request: ControlRequest,
+        *,
         src_recording_id: int,
         dst_recording_id: int,
-        stop_position: int,
-        channel_tag_id: int,
-        subscription_tag_id: int,
+        stop_position: int = -1,
+        channel_tag_id: int = -1,
+        subscription_tag_id: int = -1,
         src_control_stream_id: int,
-        file_io_max_length: int,
-        replication_session_id: int,
+        file_io_max_length: int = -1,
+        replication_session_id: int = -1,
         src_control_channel: str,
         live_destination: str,
-        replication_channel: str,
-        encoded_credentials: bytes,
-        src_response_channel: str,
+        replication_channel: str = "",
+        encoded_credentials: bytes = b"",
+        src_response_channel: str = "",
     ) -> object:
-        """Copy a recording of another archive: 66, and 50 and 62 which do not have all that.
-
-        What was not sent is -1 or empty.
-        """
+        """Copy a recording of another archive: 66, and 50 and 62 which do not have all that."""
 
     def on_stop_replication(self, request: ControlRequest, replication_id: int) -> object:
         """Stop a replication (51)."""

@@ -1,10 +1,8 @@
 """A cluster of elections over a network that loses and reorders, with crashes, cuts and restarts drawn from a seed.
 
-Each member has a disk that survives its crashes, an election or, after it, as much of an agent as it takes to append,
-record, commit and apply. A position is a number of entries. What must never happen is checked as it happens:
-
-* two leaders of a term, two votes of a member in a term, or a candidate term of the node-state file that goes back;
-* an applied entry that another member applied differently, or a leader that lacks one.
+A member is native, with election.py, or upstream's, with the statement of upstream's rules in java.py. Each has a disk
+that survives its crashes, an election or, after it, as much of an agent as it takes to append, record, commit and
+apply. A position is a number of entries. What must never happen is oracle.py's; faults.py draws what happens to them.
 """
 
 from __future__ import annotations
@@ -14,19 +12,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from container.api import Role
-from container.consensus.cluster_member import ClusterMember, ClusterMembers, parse_cluster_members
+from container.consensus.cluster_member import (
+    NATIVE_PROTOCOL_VERSION,
+    ClusterMember,
+    ClusterMembers,
+    parse_cluster_members,
+)
 from container.consensus.election import Election
 from container.consensus.election_host import ElectionState, NewLeadershipTerm
-from container.errors import ClusterEvent
+from container.errors import AgentTermination, ClusterEvent
+from tests.elections.faults import Faults
+from tests.elections.java import JAVA_PROTOCOL_VERSION, JavaElection
+from tests.elections.oracle import Oracle, Violation
 
 MS = 1_000_000
 TICK_NS = 20 * MS
 APPEND_FLAG_CATCHUP = 1
+_ANY_POSITION = 1 << 60
 type Entry = tuple[int, int]
-
-
-class Violation(AssertionError):
-    """What must never happen has."""
 
 
 @dataclass(slots=True)
@@ -63,10 +66,20 @@ class Disk:
 class Member:
     """A member: the host of its election, and what comes after it."""
 
-    def __init__(self, cluster: Cluster, member_id: int) -> None:
-        self.cluster, self.id, self.disk = cluster, member_id, Disk()
-        self.election: Election | None = None
+    def __init__(self, cluster: Cluster, member_id: int, *, is_java: bool) -> None:
+        self.cluster, self.id, self.is_java, self.disk = cluster, member_id, is_java, Disk()
+        self.protocol_version = JAVA_PROTOCOL_VERSION if is_java else NATIVE_PROTOCOL_VERSION
+        self.election: Election | JavaElection | None = None
         self.is_up = False
+        self.life = 0
+        self.clock_offset_ns = 0
+        self.stalled_until_ns = 0
+        self.inbox: list[tuple[str, tuple[object, ...]]] = []
+
+    @property
+    def followed_term_id(self) -> int:
+        """The term that it forms or follows."""
+        return self.leadership_term_id if self.election is None else self.election.leadership_term_id
 
     # A start, a crash
 
@@ -74,6 +87,9 @@ class Member:
         """Recover from the disk: nothing is applied yet."""
         disk = self.disk
         self.is_up = True
+        self.life += 1
+        self.stalled_until_ns = 0
+        self.cluster.note(self.id, "starts")
         self.members = ClusterMembers(parse_cluster_members(self.cluster.text), self.id)
         self.role = int(Role.FOLLOWER)
         self.time_of_last_leader_update_ns = 0
@@ -89,15 +105,56 @@ class Member:
         self.leadership_term_id = last.id
         self._enter_election(True, last.id, last.base)
 
-    def crash(self) -> None:
-        """Lose what is not on the disk."""
+    def crash(self, *, is_power_cut: bool = False) -> None:
+        """Lose what is not on the disk. A copy that no term was recorded of is found by nobody."""
+        self.cluster.note(self.id, "loses its power" if is_power_cut else "crashes")
         self.is_up = False
         self.election = None
         self.session_id = None
+        self.inbox.clear()
+        disk = self.disk
+        if is_power_cut and self.cluster.sync_level == 0:
+            lost = self.cluster.random.randrange(4)
+            if lost and len(disk.entries) > lost:
+                del disk.entries[-lost:]
+                disk.terms = [term for term in disk.terms if term.base <= len(disk.entries)]
+                if disk.terms and disk.terms[-1].end > len(disk.entries):
+                    disk.terms[-1].end = -1
+                self.cluster.oracle.is_lossy = True
+        if not disk.terms:
+            disk.entries, disk.has_recording = [], False
+
+    def wipe(self) -> None:
+        """Lose the disk."""
+        self.cluster.note(self.id, "is wiped")
+        self.disk = Disk()
+
+    def stall(self, duration_ns: int) -> None:
+        """Take no turn for a while; messages wait."""
+        self.cluster.note(self.id, f"stalls for {duration_ns // MS} ms")
+        self.stalled_until_ns = self.cluster.now_ns + duration_ns
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether messages wait for it."""
+        election = self.election
+        return self.cluster.now_ns < self.stalled_until_ns or (
+            isinstance(election, JavaElection) and election.is_blocked
+        )
 
     def _enter_election(self, is_startup: bool, term_id: int, base: int) -> None:
         self.role = int(Role.FOLLOWER)
-        self.election = Election(
+        if self.is_java:
+            self.election = JavaElection(
+                self,
+                is_node_startup=is_startup,
+                leadership_term_id=term_id,
+                term_base_log_position=base,
+                log_position=self.commit,
+                append_position=len(self.disk.entries),
+            )
+            return
+        self.election = self.cluster.election_class(
             self,
             self.cluster.settings,
             self.members,
@@ -118,6 +175,8 @@ class Member:
     def turn(self) -> None:
         """Take a turn."""
         now_ns = self.now_ns()
+        while self.inbox and not self.is_stopped:
+            self._hear(*self.inbox.pop(0))
         if self.election is None:
             self._lead(now_ns) if self.role == Role.LEADER else self._follow(now_ns)
             return
@@ -125,13 +184,21 @@ class Member:
             self.election.do_work(now_ns)
         except Violation:
             raise
+        except AgentTermination as error:
+            raise Violation(f"member {self.id} ends: {error}", "ends", self.cluster.oracle.blame_all()) from error
         except Exception as error:
             self.election.handle_error(now_ns, error)
         if self.election is not None and self.election.is_closed:
             self.election = None
 
     def hear(self, name: str, arguments: tuple[object, ...]) -> None:
-        """Take a message."""
+        """Take a message, now or once it can."""
+        if self.inbox or self.is_stopped:
+            self.inbox.append((name, arguments))
+        else:
+            self._hear(name, arguments)
+
+    def _hear(self, name: str, arguments: tuple[object, ...]) -> None:
         try:
             getattr(self, "on_" + name)(*arguments)
         except Violation:
@@ -144,11 +211,13 @@ class Member:
     def apply(self, position: int) -> None:
         """Raise the commit counter, and tell the election of terms in a replay."""
         for index in range(self.commit, position):
-            self.cluster.check_applied(self, index, self.disk.entries[index])
+            self.cluster.oracle.check_applied(self, index, self.disk.entries[index])
             self.commit = index + 1
             term_id, kind = self.disk.entries[index]
-            if kind == 0 and self.election is not None:
-                self.election.on_replay_new_leadership_term_event(term_id, index + 1, index)
+            if kind == 0:
+                self.leadership_term_id = term_id
+                if self.election is not None:
+                    self.election.on_replay_new_leadership_term_event(term_id, index + 1, index)
 
     # After an election
 
@@ -159,7 +228,10 @@ class Member:
         position = len(self.disk.entries)
         self.members.this_member.set_log(self.leadership_term_id, position, now_ns)
         timeout_ns = settings.leader_heartbeat_timeout_ns
-        quorum = self.members.quorum_position(self.leadership_term_id, self.end_of_term, now_ns, timeout_ns)
+        if self.is_java:
+            quorum = self.plain_quorum_position(now_ns, timeout_ns)
+        else:
+            quorum = self.members.quorum_position(self.leadership_term_id, self.end_of_term, now_ns, timeout_ns)
         self.update_leader_position(now_ns, position, min(quorum, position))
         if not self.members.has_active_quorum(now_ns, timeout_ns):
             self.enter_election("no quorum of active followers")
@@ -181,7 +253,7 @@ class Member:
         source = self.cluster.find_publication(self.image_session_id)
         if source is None:
             return False
-        if self.cluster.is_linked(self.id, source.id):
+        if self.cluster.is_heard(source.id, self.id):
             ours, theirs = self.disk.entries, source.disk.entries
             more = theirs[len(ours) : len(ours) + self.cluster.random.randrange(4)]
             if more:
@@ -204,20 +276,27 @@ class Member:
         self.cluster.send(self.id, member_id, name, arguments)
         return True
 
-    def on_canvass_position(self, log_term: int, position: int, term: int, member_id: int) -> None:
+    def on_canvass_position(
+        self, log_term: int, position: int, term: int, member_id: int, protocol_version: int
+    ) -> None:
         if self.election is not None:
-            self.election.on_canvass_position(log_term, position, term, member_id)
+            self.election.on_canvass_position(log_term, position, term, member_id, protocol_version)
         elif self.role == Role.LEADER and log_term <= self.leadership_term_id:
             member = self.members.find(member_id)
             assert member is not None
             assert self.session_id is not None
+            is_native = protocol_version == NATIVE_PROTOCOL_VERSION
+            if is_native and not self.is_java and term > self.leadership_term_id:
+                # It cannot follow in this term: it voted in a newer one.
+                self.enter_election("a member has voted in a newer term")
+                return
             member.set_log(log_term, position, self.now_ns())
             member.catchup_replay_session_id = -1
             ours = self.leadership_term_id
             base = next(entry.base for entry in self.disk.terms if entry.id == ours)
             following = (-1, -1, -1)
             if log_term < ours:
-                entry = next((entry for entry in self.disk.terms if entry.id > log_term), None)
+                entry = self._next_term(log_term, position)
                 following = (ours, base, -1) if entry is None else (entry.id, entry.base, entry.end)
             message = NewLeadershipTerm(
                 log_term,
@@ -230,12 +309,15 @@ class Member:
                 self.id,
                 self.session_id,
                 False,
+                -1 if self.is_java else NATIVE_PROTOCOL_VERSION,
             )
             self.send(member_id, "new_leadership_term", message)
 
-    def on_request_vote(self, log_term: int, position: int, candidate_term: int, candidate_id: int) -> None:
+    def on_request_vote(
+        self, log_term: int, position: int, candidate_term: int, candidate_id: int, protocol_version: int
+    ) -> None:
         if self.election is not None:
-            self.election.on_request_vote(log_term, position, candidate_term, candidate_id)
+            self.election.on_request_vote(log_term, position, candidate_term, candidate_id, protocol_version)
         elif candidate_term > self.leadership_term_id:
             self.enter_election("unexpected vote request")
 
@@ -250,6 +332,9 @@ class Member:
             self.election.on_new_leadership_term(message)
         elif message.leadership_term_id > self.leadership_term_id:
             self.enter_election("unexpected new leadership term")
+        elif message.leadership_term_id < self.leadership_term_id and not self.is_java:
+            term = self.leadership_term_id
+            self._send_canvass_position(message.leader_member_id, term, len(self.disk.entries), term)
         elif self._is_of_leader(message.leadership_term_id, message.leader_member_id):
             self._notice(message.commit_position)
 
@@ -285,7 +370,7 @@ class Member:
             self.track_catchup_completion(member, term, flags)
 
     def on_catchup_position(self, term: int, _position: int, _member_id: int, session_id: int) -> None:
-        if term <= self.leadership_term_id and session_id == self.session_id:
+        if term <= self.leadership_term_id and self.role == Role.LEADER and session_id == self.session_id:
             self.send(_member_id, "catchup_begins", session_id)
 
     def on_catchup_begins(self, session_id: int) -> None:
@@ -305,10 +390,15 @@ class Member:
         self.cluster.states[ElectionState(state)] = self.cluster.states.get(ElectionState(state), 0) + 1
         if state == ElectionState.LEADER_LOG_REPLICATION:
             assert self.election is not None
-            self.cluster.check_leader(self, self.election.leadership_term_id)
+            self.cluster.oracle.check_leader(self, self.election.leadership_term_id)
+        self.cluster.on_state(self, ElectionState(state))
 
     def now_ns(self) -> int:
-        return self.cluster.now_ns
+        return self.cluster.now_ns + self.clock_offset_ns
+
+    def plain_quorum_position(self, now_ns: int, timeout_ns: int) -> int:
+        """As upstream counts: by position and activity alone."""
+        return self.members.quorum_position(self.followed_term_id, lambda _term: _ANY_POSITION, now_ns, timeout_ns)
 
     def random(self) -> float:
         return self.cluster.random.random()
@@ -327,7 +417,7 @@ class Member:
 
     def update_candidate_term_id(self, candidate_term_id: int, _log_position: int) -> None:
         if candidate_term_id < self.disk.candidate_term_id:
-            raise Violation(f"candidate term of member {self.id} goes back to {candidate_term_id}")
+            raise Violation(f"candidate term of member {self.id} goes back to {candidate_term_id}", "votes")
         self.disk.candidate_term_id = candidate_term_id
 
     def propose_max_candidate_term_id(self, candidate_term_id: int, log_position: int) -> int:
@@ -336,23 +426,45 @@ class Member:
         return self.disk.candidate_term_id
 
     def end_of_term(self, leadership_term_id: int) -> int:
-        terms = self.disk.terms
-        if not terms or leadership_term_id < terms[0].id:
-            return 0
-        return next((term.base for term in terms if term.id > leadership_term_id), 0)
+        entry = next((term for term in self.disk.terms if term.id == leadership_term_id), None)
+        return 0 if entry is None else max(0, entry.end)
 
-    def ensure_term(self, _initial_term: int, _initial_base: int, term_id: int, base: int, end: int) -> None:
-        if not self.disk.has_recording:
-            return
+    def ensure_term(self, initial_term: int, initial_base: int, term_id: int, base: int, end: int) -> None:
+        if self.disk.has_recording:
+            self.record(initial_term, term_id, base, end, initial_base=initial_base)
+            self.cluster.oracle.check_term(self, next(term for term in self.disk.terms if term.id == term_id))
+
+    def record(self, initial_term: int, term_id: int, base: int, end: int = -1, *, initial_base: int = 0) -> None:
+        """As RecordingLog.ensureCoherent."""
         terms = self.disk.terms
-        if not terms or terms[-1].id < term_id:
-            first = terms[-1].id + 1 if terms else 0
-            if terms and terms[-1].end == -1:
+        if not terms:
+            gap = range(max(0, initial_term), term_id)
+            terms += [Term(missing, initial_base, initial_base) for missing in gap]
+            if terms:
                 terms[-1].end = base
-            terms += [Term(missing, base, base) for missing in range(first, term_id)]
+            terms.append(Term(term_id, base, end))
+        elif terms[-1].id < term_id:
+            if terms[-1].end == -1:
+                terms[-1].end = base
+            base = terms[-1].end
+            terms += [Term(missing, base, base) for missing in range(terms[-1].id + 1, term_id)]
             terms.append(Term(term_id, base, end))
         elif end != -1:
             next(term for term in terms if term.id == term_id).end = end
+
+    def base_of_term(self, leadership_term_id: int) -> int:
+        return next((term.base for term in self.disk.terms if term.id == leadership_term_id), -1)
+
+    def drop_empty_term(self, leadership_term_id: int) -> int:
+        terms = self.disk.terms
+        if not terms:
+            return -1
+        last = terms.pop()
+        assert (last.id, last.end) == (leadership_term_id, -1)
+        assert last.base == len(self.disk.entries)
+        if terms:
+            terms[-1].end = -1
+        return terms[-1].id if terms else -1
 
     def set_log_recording_id(self, _recording_id: int) -> None:
         self.disk.has_recording = True
@@ -361,7 +473,7 @@ class Member:
         self.role = int(Role.FOLLOWER)
         self.session_id = self.image_session_id = self.join_position = None
         self.catching_up = False
-        assert self.commit == log_position
+        self.commit = log_position
         self._begin()
 
     def _begin(self) -> None:
@@ -383,7 +495,7 @@ class Member:
         return self.session_id
 
     def begin_join_as_leader(self, term: int, position: int, _session_id: int, _is_startup: bool) -> None:
-        assert position == len(self.disk.entries) == self.commit
+        assert position == len(self.disk.entries)
         self.leadership_term_id = term
         self.disk.has_recording = True
         self._begin()
@@ -412,7 +524,7 @@ class Member:
 
     def log_join_position(self) -> int | None:
         source = self.cluster.find_publication(self.image_session_id)
-        if source is None or not self.cluster.is_linked(self.id, source.id):
+        if source is None or not self.cluster.is_heard(source.id, self.id):
             return None
         if not self.catching_up and self.join_position is None:
             self.join_position = len(source.disk.entries)
@@ -458,11 +570,13 @@ class Member:
             self.send(member.id, "stop_catchup", term)
 
     def begin_truncation(self, term_id: int, position: int) -> None:
+        self.cluster.oracle.check_truncation(self, position)
         del self.disk.entries[position:]
         for term in self.disk.terms:
-            term.base = min(term.base, position)
-            if term.id == term_id or term.end > position:
+            if term.id == term_id or (term.end > position and not self.is_java):
                 term.end = position
+            if not self.is_java:
+                term.base = min(term.base, position)
         self._begin()
 
     def poll_truncation(self) -> bool:
@@ -478,15 +592,21 @@ class Member:
 
     def publish_canvass_position(self, log_term: int, position: int, term: int) -> None:
         for member in self.members.others():
-            self.send(member.id, "canvass_position", log_term, position, term, self.id)
+            self._send_canvass_position(member.id, log_term, position, term)
+
+    def send_canvass_position(self, member: ClusterMember, log_term: int, position: int, term: int) -> None:
+        self._send_canvass_position(member.id, log_term, position, term)
+
+    def _send_canvass_position(self, member_id: int, log_term: int, position: int, term: int) -> None:
+        self.send(member_id, "canvass_position", log_term, position, term, self.id, self.protocol_version)
 
     def request_vote(self, member: ClusterMember, log_term: int, position: int, candidate_term: int) -> bool:
-        self.cluster.check_vote(self, candidate_term, self.id)
-        return self.send(member.id, "request_vote", log_term, position, candidate_term, self.id)
+        self.cluster.oracle.check_vote(self, candidate_term, self.id)
+        return self.send(member.id, "request_vote", log_term, position, candidate_term, self.id, self.protocol_version)
 
     def place_vote(self, member: ClusterMember, candidate_term: int, log_term: int, position: int, vote: bool) -> None:
         if vote:
-            self.cluster.check_vote(self, candidate_term, member.id)
+            self.cluster.oracle.check_vote(self, candidate_term, member.id)
         self.send(member.id, "vote", candidate_term, log_term, position, member.id, self.id, vote)
 
     def publish_new_leadership_term(
@@ -499,14 +619,30 @@ class Member:
         session_id: int,
         is_startup: bool,
     ) -> None:
-        entry = next((entry for entry in self.disk.terms if entry.id > log_term), None)
+        entry = self._next_term(log_term, member.log_position)
         following = (term, position, -1)
         if entry is not None:
             following = (entry.id, entry.base, position if entry.end == -1 else entry.end)
         message = NewLeadershipTerm(
-            log_term, *following, term, position, position, commit, 1, self.id, session_id, is_startup
+            log_term,
+            *following,
+            term,
+            position,
+            position,
+            commit,
+            1,
+            self.id,
+            session_id,
+            is_startup,
+            -1 if self.is_java else NATIVE_PROTOCOL_VERSION,
         )
         self.send(member.id, "new_leadership_term", message)
+
+    def _next_term(self, log_term: int, position: int) -> Term | None:
+        own = next((entry for entry in self.disk.terms if entry.id == log_term), None)
+        if own is not None and own.base == own.end and own.base > position and not self.is_java:
+            return own
+        return next((entry for entry in self.disk.terms if entry.id == log_term + 1), None)
 
     def publish_commit_position(self, position: int, term: int) -> None:
         for member in self.members.others():
@@ -522,7 +658,8 @@ class Member:
         self.leader = election.leader
         self.last_log_ns = self.last_append_position_ns = now_ns
         self.notified = max(self.notified, election.log_position)
-        assert self.commit == election.log_position
+        assert self.is_java or self.commit == election.log_position
+        self.commit = election.log_position
         self.cluster.completions += 1
 
 
@@ -567,7 +704,7 @@ class ModelReplication:
         member, source = self._member, self._source
         position = self.position
         if source.is_up and member.cluster.is_linked(member.id, source.id):
-            end = min(self._stop, position + member.cluster.random.randrange(4))
+            end = min(self._stop, position + member.cluster.random.randrange(member.cluster.copy_entries))
             member.disk.entries.extend(source.disk.entries[position:end])
         if self.position > position:
             self._progress_ns = now_ns
@@ -585,22 +722,38 @@ class ModelReplication:
 class Cluster:
     """All members, the network between them, and what has been seen of both."""
 
-    def __init__(self, count: int, seed: int) -> None:
+    def __init__(self, members: int | str, seed: int, *, election_class: type[Election] = Election) -> None:
+        kinds = "N" * members if isinstance(members, int) else members
         self.seed, self.random, self.settings = seed, random.Random(seed), ModelSettings()
-        self.text = "|".join(f"{each},a:1,a:2,a:3,a:4,a:5" for each in range(count))
+        self.election_class = election_class
+        self.text = "|".join(f"{each},a:1,a:2,a:3,a:4,a:5" for each in range(len(kinds)))
         self.now_ns = 10_000 * MS
         self.loss = 0.1
+        #: Whether what one member sends to another comes in order, as by one publication.
+        self.is_ordered = False
+        self.sync_level = 1
+        #: How much a copy gets in a turn: fewer than that.
+        self.copy_entries = 4
         self.cuts: set[int] = set()
+        #: Who does not hear whom: (sender, receiver).
         self.broken: set[tuple[int, int]] = set()
         self.append_chance = 0.3
-        self.nodes = [Member(self, member_id) for member_id in range(count)]
+        self.nodes = [Member(self, member_id, is_java=kind == "J") for member_id, kind in enumerate(kinds)]
         self.queue: list[tuple[int, int, int, int, str, tuple[object, ...]]] = []
-        self.committed: list[Entry] = []
-        self.leaders: dict[int, int] = {}
-        self.votes: dict[tuple[int, int], int] = {}
+        self._last_due_ns: dict[tuple[int, int, int], int] = {}
+        self._resent: dict[tuple[int, int], tuple[str, tuple[object, ...]]] = {}
+        self.oracle = Oracle(len(kinds) // 2 + 1)
+        self.faults: Faults | None = None
         self.states: dict[ElectionState, int] = {}
         self.history: list[str] = []
         self.completions = self._entry = 0
+        #: For how long nobody led after all was healed, and in all.
+        self.healing_ns = self.leaderless_ns = 0
+
+    @property
+    def committed(self) -> list[Entry]:
+        """What was applied, or acknowledged before the run."""
+        return self.oracle.committed
 
     def next_entry(self) -> int:
         """Give out a number that was not there before."""
@@ -611,16 +764,37 @@ class Cluster:
         """Keep what happened for a report."""
         self.history.append(f"{self.now_ns // MS:7} {member_id}: {text}")
 
+    def is_heard(self, source: int, target: int) -> bool:
+        """Whether what one member sends reaches another."""
+        return (source in self.cuts) == (target in self.cuts) and (source, target) not in self.broken
+
     def is_linked(self, first: int, second: int) -> bool:
         """Whether two members reach each other."""
-        pair = (min(first, second), max(first, second))
-        return (first in self.cuts) == (second in self.cuts) and pair not in self.broken
+        return self.is_heard(first, second) and self.is_heard(second, first)
+
+    def heal(self, has_duplicates: bool) -> None:
+        """Connect all. A stream that is connected again may give once more what was sent last."""
+        if has_duplicates:
+            for (source, target), (name, arguments) in self._resent.items():
+                if not self.is_heard(source, target):
+                    self.queue.append((self.now_ns, self.next_entry(), source, target, name, arguments))
+        self.cuts, self.broken = set(), set()
+
+    def on_state(self, member: Member, state: ElectionState) -> None:
+        """A member has entered a state."""
+        if self.faults is not None:
+            self.faults.on_state(member, state)
 
     def send(self, source: int, target: int, name: str, arguments: tuple[object, ...]) -> None:
         """Lose a message, or deliver it some time later."""
-        if self.random.random() >= self.loss and self.is_linked(source, target):
+        if self.random.random() >= self.loss and self.is_heard(source, target):
             late = self.random.randrange(4) if self.random.random() < 0.9 else self.random.randrange(60)
-            self.queue.append((self.now_ns + late * TICK_NS, self.next_entry(), source, target, name, arguments))
+            due_ns = self.now_ns + late * TICK_NS
+            if self.is_ordered:
+                stream = (source, self.nodes[source].life, target)
+                due_ns = self._last_due_ns[stream] = max(due_ns, self._last_due_ns.get(stream, 0))
+            self.queue.append((due_ns, self.next_entry(), source, target, name, arguments))
+            self._resent[source, target] = (name, arguments)
 
     def find_publication(self, session_id: int | None) -> Member | None:
         """Which member publishes a log."""
@@ -629,87 +803,62 @@ class Cluster:
                 return node
         return None
 
-    def check_applied(self, member: Member, index: int, entry: Entry) -> None:
-        """All members apply the same."""
-        if index == len(self.committed):
-            self.committed.append(entry)
-        elif self.committed[index] != entry:
-            raise Violation(f"member {member.id} applies {entry} at {index}, others {self.committed[index]}")
-
-    def check_leader(self, member: Member, term_id: int) -> None:
-        """A term has one leader, and that has all that was applied."""
-        if self.leaders.setdefault(term_id, member.id) != member.id:
-            raise Violation(f"members {self.leaders[term_id]} and {member.id} lead term {term_id}")
-        if member.disk.entries[: len(self.committed)] != self.committed:
-            raise Violation(f"member {member.id} leads term {term_id} without all that was committed")
-
-    def check_vote(self, member: Member, term_id: int, candidate_id: int) -> None:
-        """A member votes once in a term, for what its disk has."""
-        if self.votes.setdefault((member.id, term_id), candidate_id) != candidate_id:
-            raise Violation(f"member {member.id} votes twice in term {term_id}")
-        if member.disk.candidate_term_id < term_id:
-            raise Violation(f"member {member.id} votes in term {term_id}, and has not persisted it")
-
     def tick(self) -> None:
         """Deliver what is due, and give each member a turn."""
         self.now_ns += TICK_NS
         due = sorted((each for each in self.queue if each[0] <= self.now_ns), key=lambda each: each[:2])
         self.queue = [message for message in self.queue if message[0] > self.now_ns]
         for _, _, source, target, name, arguments in due:
-            if self.nodes[target].is_up and self.is_linked(source, target):
+            if self.nodes[target].is_up and self.is_heard(source, target):
                 self.nodes[target].hear(name, arguments)
         for node in self.nodes:
-            if node.is_up:
+            if node.is_up and self.now_ns >= node.stalled_until_ns:
                 node.turn()
+        if self.leader() is None:
+            self.leaderless_ns += TICK_NS
 
-    def disturb(self) -> None:
-        """Crash, start, cut off or heal, as the seed says."""
-        what = self.random.random()
-        node = self.random.choice(self.nodes)
-        if node.election is not None and node.role == Role.LEADER:
-            # In the middle of a change it hurts most.
-            what /= 4
-        if what < 0.004 and node.is_up:
-            self.note(node.id, "crashes")
-            node.crash()
-        elif what < 0.02 and not node.is_up:
-            self.note(node.id, "starts")
-            node.start()
-        elif what < 0.022:
-            self.cuts = set(self.random.sample(range(len(self.nodes)), self.random.randrange(len(self.nodes))))
-        elif what < 0.027:
-            self.cuts, self.broken = set(), set()
-        elif what < 0.032:
-            first, second = sorted(self.random.sample(range(len(self.nodes)), 2))
-            self.broken ^= {(first, second)}
-        elif what < 0.034:
-            self.loss = self.random.choice((0.0, 0.1, 0.4))
+    def leader(self) -> Member | None:
+        """Who leads outside an election, of the newest term; None: nobody."""
+        leaders = [node for node in self.nodes if node.is_up and node.election is None and node.role == Role.LEADER]
+        return max(leaders, key=lambda node: node.leadership_term_id, default=None)
 
     def is_agreed(self) -> bool:
-        """Whether one leads, all others follow it, and all have applied the same."""
-        leaders = [node for node in self.nodes if node.is_up and node.election is None and node.role == Role.LEADER]
+        """Whether one leads, all others follow it, and all have applied something."""
+        leader = self.leader()
         return (
-            len(leaders) == 1
+            leader is not None
             and all(node.is_up and node.election is None for node in self.nodes)
-            and all(node.leadership_term_id == leaders[0].leadership_term_id for node in self.nodes)
+            and all(node.leadership_term_id == leader.leadership_term_id for node in self.nodes)
             and min(node.commit for node in self.nodes) > 0
         )
 
-    def run(self, ticks: int, on_tick: Callable[[], None] | None = None) -> None:
-        """Disturb the cluster for a while; then heal all, and it must agree."""
+    def run(self, ticks: int, on_tick: Callable[[], None] | None = None, *, bound_ns: int = 80_000 * MS) -> None:
+        """Disturb the cluster for a while; then heal all, and it must agree within a bound."""
+        faults = self.faults = Faults(self)
         for node in self.nodes:
             node.start()
         for _ in range(ticks):
-            self.disturb()
+            faults.disturb()
             self.tick()
             if on_tick is not None:
                 on_tick()
-        self.cuts, self.broken, self.loss = set(), set(), 0.0
+        self.heal(False)
+        self.loss, self.faults, self.leaderless_ns = 0.0, None, 0
         for node in self.nodes:
+            node.stalled_until_ns = 0
             if not node.is_up:
                 node.start()
-        for _ in range(4000):
+        healed_ns = self.now_ns
+        while self.now_ns < healed_ns + bound_ns:
             self.tick()
             if self.is_agreed():
+                self.healing_ns = self.now_ns - healed_ns
+                self.oracle.check_end(self.nodes)
                 return
-        raise Violation("no leader that all follow, with all healed for 80 s")
+        states = ", ".join(
+            f"{node.id}{'J' if node.is_java else 'N'} {node.election or 'in term ' + str(node.leadership_term_id)}"
+            for node in self.nodes
+        )
+        raise Violation(
+            f"no leader that all follow, with all healed for {bound_ns // (1000 * MS)} s: {states}", "liveness"
+        )

@@ -1,0 +1,183 @@
+"""What happens to a cluster of elections, by its seed: its past, its network, and faults at the worst moments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from container.api import Role
+from container.consensus.election_host import ElectionState
+
+if TYPE_CHECKING:
+    from tests.elections.world import Cluster, Member
+
+_S = ElectionState
+_CHANGING = frozenset(ElectionState) - {_S.INIT, _S.CANVASS, _S.NOMINATE}
+_S_NS = 1_000_000_000
+
+
+class Faults:
+    """What a seed does to a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        draw = cluster.random
+        self._cluster = cluster
+        #: How often a member that enters a state of a change is hit right then.
+        self._aim = draw.choice((0.0, 0.0, 0.05, 0.15, 0.3))
+        self._hit: list[Member] = []
+        #: Members that are held back, such as wiped ones: until when they stay down (ns).
+        self._until_ns: dict[int, int] = {}
+        self._wipes = draw.choice((0, 0, 0, 1))
+        cluster.loss = draw.choice((0.0, 0.1, 0.1, 0.3))
+        cluster.is_ordered = draw.random() < 0.5
+        cluster.sync_level = draw.choice((0, 1, 1, 2))
+        cluster.copy_entries = draw.choice((4, 4, 4, 2))
+        if draw.random() < 0.1:
+            cluster.settings.appointed_leader_id = draw.randrange(len(cluster.nodes))
+        if draw.random() < 0.6:
+            give_past(cluster)
+
+    def on_state(self, member: Member, state: ElectionState) -> None:
+        """A member has entered a state."""
+        if state in _CHANGING and self._aim and self._cluster.random.random() < self._aim:
+            self._hit.append(member)
+
+    def disturb(self) -> None:
+        """Crash, start, cut off, stall or heal."""
+        cluster, draw = self._cluster, self._cluster.random
+        for member in self._hit:
+            self._strike(member)
+        self._hit.clear()
+        what = draw.random()
+        node = draw.choice(cluster.nodes)
+        if node.election is not None and node.role == Role.LEADER:
+            # In the middle of a change it hurts most.
+            what /= 4
+        if what < 0.004 and node.is_up:
+            node.crash(is_power_cut=draw.random() < 0.3)
+        elif what < 0.02 and not node.is_up:
+            if cluster.now_ns >= self._until_ns.get(node.id, 0):
+                node.start()
+        elif what < 0.022:
+            cluster.cuts = set(draw.sample(range(len(cluster.nodes)), draw.randrange(len(cluster.nodes))))
+        elif what < 0.027:
+            cluster.heal(draw.random() < 0.3)
+        elif what < 0.032:
+            first, second = draw.sample(range(len(cluster.nodes)), 2)
+            cluster.broken ^= {(first, second)} if draw.random() < 0.5 else {(first, second), (second, first)}
+        elif what < 0.034:
+            cluster.loss = draw.choice((0.0, 0.1, 0.4))
+        elif what < 0.037 and node.is_up:
+            node.stall(draw.randrange(10, 2500) * 1_000_000)
+        elif what < 0.039 and node.is_java:
+            # The clock of the system is set. Ours measures with another.
+            node.clock_offset_ns += draw.choice((-1, 1)) * draw.randrange(1, 5000) * 1_000_000
+        elif what < 0.042 and self._wipes and node.is_up and cluster.is_agreed() and self._can_lose(node):
+            self._wipes -= 1
+            node.crash()
+            node.wipe()
+            self._until_ns[node.id] = cluster.now_ns + 3 * _S_NS
+
+    def _can_lose(self, node: Member) -> bool:
+        """Whether all others have what a member has, and may lead without it: else wiping it is the loss."""
+        return node.id != self._cluster.settings.appointed_leader_id and all(
+            len(each.disk.entries) >= len(node.disk.entries) for each in self._cluster.nodes
+        )
+
+    def _strike(self, node: Member) -> None:
+        cluster, draw = self._cluster, self._cluster.random
+        others = [each for each in cluster.nodes if each is not node]
+        what = draw.randrange(7)
+        if what == 0 and node.is_up:
+            node.crash(is_power_cut=draw.random() < 0.3)
+        elif what == 1:
+            other = draw.choice(others)
+            if other.is_up:
+                other.crash()
+        elif what == 2:
+            cluster.cuts = {node.id}
+        elif what == 3:
+            other = draw.choice(others)
+            cluster.broken |= {(node.id, other.id), (other.id, node.id)}
+        elif what == 4:
+            pair = (node.id, draw.choice(others).id)
+            cluster.broken |= {pair if draw.random() < 0.5 else pair[::-1]}
+        elif what == 5 and node.is_up:
+            node.stall(draw.randrange(100, 2500) * 1_000_000)
+        else:
+            cluster.cuts = {each.id for each in draw.sample(others, min(len(others), (len(others) + 1) // 2))}
+
+
+def give_past(cluster: Cluster) -> None:
+    """Give the disks a past that the rules allow: terms whose leaders were cut off, with tails that few others have."""
+    draw, nodes, oracle = cluster.random, cluster.nodes, cluster.oracle
+    next_term = draw.randrange(2)
+    threshold = len(nodes) // 2 + 1
+    for _ in range(draw.randrange(1, 5)):
+        term_id, next_term = next_term, next_term + 1 + (draw.random() < 0.2)
+        appointed = cluster.settings.appointed_leader_id
+        candidate = draw.choice(nodes) if appointed == -1 else nodes[appointed]
+        others = [node for node in nodes if node is not candidate]
+        asked = draw.sample(others, draw.randrange(len(others) + 1))
+        voters = [node for node in asked if last_of(node) <= last_of(candidate)] + [candidate]
+        for node in voters:
+            node.disk.candidate_term_id = term_id
+            oracle.votes[node.id, term_id] = candidate.id
+        if len(voters) < threshold:
+            continue
+        base = len(candidate.disk.entries)
+        oracle.leaders[term_id], oracle.bases[term_id] = candidate, base
+        can_follow = [node for node in others if node.disk.candidate_term_id <= term_id]
+        whole = [candidate]
+        if not candidate.is_java:
+            note_term(candidate, term_id, base)
+        for node in draw.sample(can_follow, draw.randrange(len(can_follow) + 1)):
+            adopt(node, candidate, term_id, base, draw.randrange(base + 1) if draw.random() < 0.3 else base)
+            if len(node.disk.entries) == base:
+                whole.append(node)
+                if not node.is_java:
+                    note_term(node, term_id, base)
+        if len(whole) < threshold:
+            continue
+        # Upstream's record a term no earlier than they join it.
+        for node in whole:
+            note_term(node, term_id, base)
+        for _ in range(draw.randrange(4)):
+            kind = 0 if len(candidate.disk.entries) == base else cluster.next_entry()
+            candidate.disk.entries.append((term_id, kind))
+        for node in whole[1:]:
+            node.disk.entries = candidate.disk.entries[: draw.randrange(base, len(candidate.disk.entries) + 1)]
+        reached = sorted((len(node.disk.entries) for node in whole), reverse=True)[threshold - 1]
+        if reached > len(oracle.committed):
+            is_native = not candidate.is_java and sum(not node.is_java for node in whole) >= threshold
+            oracle.acknowledge(candidate.disk.entries[:reached], term_id, is_native)
+
+
+def note_term(node: Member, term_id: int, base: int) -> None:
+    """Record a term that is formed or followed."""
+    node.disk.has_recording = True
+    node.record(-1, term_id, base)
+
+
+def last_of(node: Member) -> tuple[int, int]:
+    """What is compared of a member's log."""
+    return node.disk.terms[-1].id if node.disk.terms else -1, len(node.disk.entries)
+
+
+def adopt(node: Member, leader: Member, term_id: int, base: int, length: int) -> None:
+    """Have a member take a leader's log from where its own differs, up to a length."""
+    ours, theirs = node.disk, leader.disk
+    common = 0
+    while common < min(len(ours.entries), base) and ours.entries[common] == theirs.entries[common]:
+        common += 1
+    position = max(common, length)
+    ours.entries = theirs.entries[:position]
+    older = [term for term in theirs.terms if term.id < term_id]
+    ours.terms = [type(term)(term.id, term.base, term.end) for term in older if term.base <= position]
+    if ours.terms and ours.terms[-1].end > position:
+        if len(ours.terms) > 1 and leader.cluster.random.random() < 0.5:
+            del ours.terms[-1]  # which is recorded once all of it is copied
+        else:
+            ours.terms[-1].end = -1
+    ours.has_recording = bool(ours.terms)
+    if not ours.terms:
+        ours.entries = []
