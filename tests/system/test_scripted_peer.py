@@ -13,8 +13,8 @@ from container.aeron import AeronClient, MediaDriver
 from container.common.aeron_defaults import LOG_STREAM_ID
 from container.consensus.election_host import ElectionState
 from container.testing.memory import transport_probe as seam
-from container.testing.processes.cluster import QUICK_FAILOVER, SMALL_JVM_FLAGS, CounterType, LocalMember, Service
 from container.testing.processes.endpoints import MemberEndpoints, PortReservation, members_string
+from container.testing.processes.local_cluster import QUICK_FAILOVER, SMALL_JVM_FLAGS, CounterType, LocalMember, Service
 from tests.limits import LIMIT_S
 from tests.scripted_peer import ScriptedPeer
 from tests.system.harness import ECHO_SERVICE, NodeFactory

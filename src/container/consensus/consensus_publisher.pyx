@@ -19,7 +19,7 @@ from container.consensus import channels
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.errors import ClusterEvent, RegistrationError
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, publication_result_name
 
 cdef enum:
