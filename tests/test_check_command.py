@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from container.__main__ import main
-from container.testing import MemoryMember, check_command, checks
+from container.testing import MemoryMember, check_command
 from container.testing.lives import GeneratedLife
+from container.testing.memory import checks
 from tests.services import Adding
 from tests.test_check_environments import ALL, PLAIN, wrapper
 

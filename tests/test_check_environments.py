@@ -124,6 +124,7 @@ def test_a_clock_that_the_kit_cannot_set_is_found_by_the_date_of_a_time_zone() -
         ("0101111111", "it differs in the same environment too"),
         ("0100000000", "it differs in the same environment too"),
         ("010000100", "it differs with several of PYTHONHASHSEED, TZ, LC_ALL together, and with none of them alone"),
+        ("01000011", "it differs in the same environment too"),
         ("0101010000", "it differs with PYTHONHASHSEED; look for sets"),
         ("0101000000", "it differs in the same environment too"),
     ],

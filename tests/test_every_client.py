@@ -48,7 +48,7 @@ from tests.client_kinds import (
     probe_soon,
 )
 from tests.limits import LIMIT_S
-from tests.pauses import pause
+from tests.pauses import pause, until
 from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
 every_kind, awaited_kinds, kinds_that_are_awaited_once, kinds_that_connect_once, reconnecting_kinds = (
@@ -605,7 +605,7 @@ async def test_a_leader_that_began_anew_in_silence_gets_a_new_session(kind: Kind
         assert (client.session.sessions, client.is_connected) == (2, True)
         assert client.connection.cluster_session_id == 9
     assert [call[0] for call in told.calls] == ["disconnected", "reconnected", "closed"]
-    assert 9 in closed_sessions(member)
+    await until(lambda: 9 in closed_sessions(member), "the close request of the new session")
 
 
 def closed_sessions(member: PatientMember) -> list[int]:
