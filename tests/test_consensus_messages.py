@@ -14,7 +14,7 @@ from container.common.aeron_defaults import CONSENSUS_STREAM_ID
 from container.consensus import channels
 from container.consensus.cluster_member import NATIVE_PROTOCOL_VERSION, ClusterMembers, parse_cluster_members
 from container.consensus.consensus_adapter import ConsensusAdapter
-from container.consensus.event_handler import ConsensusEventHandler
+from container.consensus.consensus_event_handler import ConsensusEventHandler
 from container.errors import ClusterEvent, RegistrationError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import ManualClock

@@ -16,7 +16,7 @@ from container.common.sealed cimport seal
 from container.common.values import shown
 from container.consensus.channels import is_destination
 from container.consensus.cluster_member cimport ClusterMembers
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
 from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
