@@ -92,6 +92,7 @@ class Ear(ConsensusEventHandler):
         log_session_id: int,
         app_version: int,
         is_startup: bool,
+        protocol_version: int,
     ) -> int:
         return self.note("NewLeadershipTerm", dict(locals()))
 
