@@ -109,7 +109,7 @@ OPTIMISATION = {
                 "control_adapter control_session recording_subscription replication_session responses"
             ),
             "archive.server.store": "catalog recovery",
-            "client": "async_connect round_trips",
+            "client": "connect_steps round_trips",
             "codecs": "messages",
             "consensus": (
                 "archive_upkeep cluster_control cluster_member consensus_counters leader_log member_election_host "

@@ -31,7 +31,7 @@ from container.errors import (
     RegistrationError,
 )
 from container.files.cluster_mark_file import MARK_FILE_NAME, ClusterMarkFile
-from container.storage.seam import NO_FOLLOW
+from container.storage.storage_seam import NO_FOLLOW
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk

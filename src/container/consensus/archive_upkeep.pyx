@@ -16,7 +16,7 @@ from container.consensus.recording_log_validator import validate_recording_log
 from container.consensus.retention import needed_log_position, outdated, remove_log, remove_snapshots
 from container.consensus.steps cimport is_done
 from container.errors import ArchiveError
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     NS_PER_MS = 1_000_000

@@ -25,7 +25,7 @@ from container.consensus.pending_service_messages cimport MessageAppender, Pendi
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.timer_service cimport TimerService
 from container.transport.clocks cimport Clock
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class ConsensusModuleAgent(ConsensusEventHandler):

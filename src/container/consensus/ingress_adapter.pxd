@@ -5,7 +5,7 @@ from container.codecs.sbe cimport MessageHeader
 from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.frames cimport FrameHeader
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 

@@ -12,7 +12,7 @@ from container.errors import CodecError
 from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Subscription
 
 

@@ -5,7 +5,7 @@ from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.service_joins cimport ServiceJoins
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd
 
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from container.archive.client.async_archive cimport AsyncArchive
 from container.consensus.steps cimport Deadline
 from container.transport.counters cimport Counters
-from container.transport.seam cimport ClientListener
+from container.transport.transport_seam cimport ClientListener
 
 
 cdef class RecordingListener(ClientListener):   # flags that the client's conductor sets, maybe on another thread

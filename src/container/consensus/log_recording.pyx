@@ -10,7 +10,7 @@ from container.consensus.steps cimport ActiveRecording, Deadline
 from container.consensus.steps import answer, start_recording
 from container.errors import ArchiveError, RecordingError
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client, ClientListener
+from container.transport.transport_seam cimport Client, ClientListener
 
 cdef enum:
     NULL_POSITION = -1

@@ -34,7 +34,7 @@ from container.consensus.term_preparation cimport TermPreparation
 from container.consensus.timer_service cimport TimerService
 from container.errors import ClusterEvent
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     NS_PER_MS = 1_000_000

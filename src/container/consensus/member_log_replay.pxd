@@ -9,7 +9,7 @@ from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.service_joins cimport ServiceJoins
 from container.consensus.steps cimport Deadline, ReplayImage
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class MemberLogReplay:

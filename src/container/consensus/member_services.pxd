@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from container.consensus.service_proxy cimport ServiceProxy
-from container.transport.seam cimport ClientListener
+from container.transport.transport_seam cimport ClientListener
 
 
 cdef class ServiceListener(ClientListener):     # flags that the client's conductor sets, maybe on another thread

@@ -7,7 +7,7 @@ from container.consensus.service_acks import ServiceAck, ServiceAckQueues
 from container.consensus.service_proxy cimport ServiceProxy
 from container.errors import ClusterError
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client, ClientListener
+from container.transport.transport_seam cimport Client, ClientListener
 
 
 cdef class ServiceListener(ClientListener):

@@ -11,7 +11,7 @@ from container.consensus.session_manager cimport SessionManager
 from container.consensus.steps cimport Deadline
 from container.consensus.timer_service cimport TimerService
 from container.transport.clocks cimport Clock
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class MemberSnapshots:

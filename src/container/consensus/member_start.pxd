@@ -7,7 +7,7 @@ from container.consensus.member_services cimport MemberServices
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.consensus_event_handler cimport ConsensusEventHandler
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class MemberStart:

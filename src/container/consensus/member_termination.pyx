@@ -8,7 +8,7 @@ from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_services cimport MemberServices
 from container.consensus.member_status cimport STATE_CLOSED, STATE_TERMINATING, MemberStatus
 from container.errors import ClusterTermination, PublicationUnavailableError
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     NULL_POSITION = -1

@@ -5,7 +5,7 @@ from container.common.sealed cimport seal
 from container.consensus.member_services cimport MemberServices
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.steps cimport Deadline
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     NULL_POSITION = -1

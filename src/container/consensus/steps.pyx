@@ -16,7 +16,7 @@ from container.errors import ClusterError, TimedOutError
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counters
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, Subscription, publication_result_name
 
 cdef enum:

@@ -1,12 +1,11 @@
-"""Types of `async_connect`."""
+"""Types of `connect_steps`."""
 
 import enum
 from types import TracebackType
-from typing import Self, final
+from typing import Self
 
-from container.client.aeron_cluster import AeronCluster
 from container.client.client_context import ClientContext
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 class ConnectStep(enum.IntEnum):
     """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``, and AWAIT_DRIVER)."""
@@ -20,11 +19,9 @@ class ConnectStep(enum.IntEnum):
     CONCLUDE_CONNECT = 4
     DONE = 5
 
-@final
-class AsyncConnect:
-    """Connects step by step: call :meth:`poll` until it returns the client."""
+class ConnectSteps:
+    """A connect, step by step."""
 
-    def __init__(self, context: ClientContext) -> None: ...
     @property
     def context(self) -> ClientContext: ...
     def __enter__(self) -> Self: ...
@@ -37,6 +34,5 @@ class AsyncConnect:
     def awaited(self) -> str: ...
     @property
     def client(self) -> Client | None: ...
-    def poll(self) -> AeronCluster | None: ...
     def close(self) -> None: ...
     def _be_impatient(self, patience_ns: int) -> None: ...

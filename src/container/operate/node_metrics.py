@@ -13,12 +13,12 @@ from typing import NamedTuple
 from container.common.aeron_defaults import MODULE_STATES, ROLES, CounterType
 from container.errors import ContainerError
 from container.files.cnc_file import CounterRecord
-from container.operate.counters import ELECTION_STATES, TOGGLES
+from container.operate.driver_counters import ELECTION_STATES, TOGGLES
+from container.operate.driver_streams import backlogs_of
 from container.operate.facts import Status
 from container.operate.marks import now_ms
 from container.operate.places import find_cluster_dir
 from container.operate.status import check_ready, read_status_and_counters
-from container.operate.streams import backlogs_of
 
 _NS_PER_S = 1_000_000_000
 _MS_PER_S = 1_000

@@ -274,7 +274,7 @@ _MARKDOWN_HEAD = """\
 # Settings
 
 Look up here every setting: its name, what it does, its default. The function
-`container.settings.table.settings_markdown()` generates this page; a test compares them.
+`container.settings.container_table.settings_markdown()` generates this page; a test compares them.
 
 Each setting is a keyword of `ClusteredServiceContainer.launch()`, `container.run()` and
 `ClusteredServiceContainer.Context`, an environment variable, a key of a TOML file, and an option of

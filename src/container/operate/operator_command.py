@@ -430,7 +430,7 @@ def _invalidate(options: argparse.Namespace) -> Any:
 
 
 def _errors(options: argparse.Namespace) -> Any:
-    from container.operate.errors import errors
+    from container.operate.node_errors import errors
 
     return errors(options.dir)
 
@@ -454,13 +454,13 @@ def _backup_query_delay(options: argparse.Namespace) -> Any:
 
 
 def _module_snapshot(options: argparse.Namespace) -> Any:
-    from container.operate.snapshots import describe_consensus_module
+    from container.operate.node_snapshots import describe_consensus_module
 
     return describe_consensus_module(options.dir)
 
 
 def _service_snapshot(options: argparse.Namespace) -> Any:
-    from container.operate.snapshots import describe_service
+    from container.operate.node_snapshots import describe_service
 
     return describe_service(options.dir, options.service)
 
@@ -475,25 +475,25 @@ def _act(word: str) -> Callable[[argparse.Namespace], Any]:
 
 
 def _counters(options: argparse.Namespace) -> Any:
-    from container.operate.counters import counters
+    from container.operate.driver_counters import counters
 
     return counters(options.dir, options.type, options.label)
 
 
 def _streams(options: argparse.Namespace) -> Any:
-    from container.operate.streams import streams
+    from container.operate.driver_streams import streams
 
     return streams(options.dir)
 
 
 def _loss(options: argparse.Namespace) -> Any:
-    from container.operate.streams import loss
+    from container.operate.driver_streams import loss
 
     return loss(options.dir)
 
 
 def _backlog(options: argparse.Namespace) -> Any:
-    from container.operate.streams import backlog
+    from container.operate.driver_streams import backlog
 
     return backlog(options.dir)
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from container.common.values import shown
-from container.testing.simulation.cluster import Finding
 from container.testing.simulation.plan import Plan
+from container.testing.simulation.simulated_cluster import Finding
 
 _STORY_LINES = 40
 

@@ -19,7 +19,7 @@ from container.operate.facts import (
     SnapshotSession,
     SnapshotTimer,
 )
-from container.operate.frames import RawMessage, read_messages
+from container.operate.log_frames import RawMessage, read_messages
 from container.operate.places import find_cluster_dir
 from container.operate.recording_logs import latest_snapshot, read_log
 from container.recordings.member import PERMISSIVE, open_member

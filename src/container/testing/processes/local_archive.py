@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, get_args
 from container.errors import ContainerError
 from container.files.cnc_file import FileFormatError, MarkFileStatus, mark_terminated, read_mark_file
 from container.testing.processes.endpoints import HOST, PortReservation
-from container.testing.processes.java import JVM_FLAGS, as_environment, java_command, resolve_jar
+from container.testing.processes.java_tools import JVM_FLAGS, as_environment, java_command, resolve_jar
 from container.testing.processes.process import Process, ToolResult, is_alive
 
 type ArchiveKind = Literal["java", "native"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from container.common.regular_files import read_regular
 from container.files.cnc_file import CounterRecord
 from container.operate.answers import Answer, NoFactsError
-from container.operate.counters import find_aeron_dir, open_cnc
+from container.operate.driver_counters import find_aeron_dir, open_cnc
 from container.operate.facts import Backlog, Backlogs, Loss, LossEntry, Stream, StreamPosition, Streams
 from container.operate.places import unreadable
 

@@ -19,9 +19,9 @@ from container.common import forks
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.files.cnc_file import CncFile
-from container.testing.processes.archive import ArchiveKind
 from container.testing.processes.endpoints import HOST, MemberEndpoints, PortReservation, ingress_endpoints
-from container.testing.processes.java import JVM_FLAGS, as_environment
+from container.testing.processes.java_tools import JVM_FLAGS, as_environment
+from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.network import Network
 from container.testing.processes.node import ModuleState, Node, make_directory
 from container.testing.processes.process import Process, ProcessEndedError, ToolResult, wait_until

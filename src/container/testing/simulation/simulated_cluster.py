@@ -24,10 +24,10 @@ from container.testing.memory.memory_member import Service
 from container.testing.memory.scripted_consensus_module import CancelTimer, ScheduleTimer, SessionMessage
 from container.testing.memory.scripted_messages import ClusterAction, encode, service_session_id
 from container.testing.simulation import plan as plans
-from container.testing.simulation.member import EGRESS_CHANNEL, INITIAL_TERM_ID, SimulatedMember
 from container.testing.simulation.observed_service import ObservedService
 from container.testing.simulation.plan import LEADER, OPERATIONS, Plan
 from container.testing.simulation.scheduler import Scheduler
+from container.testing.simulation.simulated_member import EGRESS_CHANNEL, INITIAL_TERM_ID, SimulatedMember
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
 
 MESSAGE, TIMER, OPEN, CLOSE, TERM, SNAPSHOT = range(1, 7)

@@ -9,7 +9,7 @@ from container.files.cnc_file import FileFormatError, read_mark_file
 from container.files.error_log import ErrorRecord as Record
 from container.files.names import CNC_FILE_NAME
 from container.operate.answers import Answer, NoFactsError
-from container.operate.counters import open_cnc
+from container.operate.driver_counters import open_cnc
 from container.operate.facts import ErrorLog, ErrorRecord, Errors
 from container.operate.marks import read_mark_and_errors, service_paths
 from container.operate.places import archive_mark_file_of, find_archive_dir, find_cluster_dir, mark_file_of

@@ -23,9 +23,9 @@ from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import add_log_level, number, path
 from container.settings.consensus_module_table import consensus_module_settings_table
+from container.settings.container_table import settings_table
 from container.settings.driver_table import driver_settings_table
 from container.settings.sources import given_values, parse_text, read_config_file, settings_of_properties
-from container.settings.table import settings_table
 
 _SOURCE = "the node"
 _KINDS = {

@@ -27,7 +27,7 @@ from container.testing.simulation.scheduler import Fiber, SimulatedCrash
 from container.testing.simulation.virtual_time import NodeClock, ParkingIdleStrategy
 
 if TYPE_CHECKING:
-    from container.testing.simulation.cluster import Reign, SimulatedCluster
+    from container.testing.simulation.simulated_cluster import Reign, SimulatedCluster
 
 _NULL_VALUE = -1
 _SNAPSHOT = 6

@@ -9,7 +9,6 @@ from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from container.client.aeron_cluster cimport AeronCluster, begin_add_ingress_publication
 from container.client.client_context import (
     ClientContext, check_ingress_address, check_instance, leader_endpoint, parse_ingress_endpoints,
 )
@@ -18,14 +17,14 @@ from container.client.egress_poller cimport EgressPoller
 from container.client.own_driver import DriverChoice
 from container.codecs cimport cluster as codec
 from container.common.channel_uri import ChannelUri
-from container.common.sealed cimport hide, seal
+from container.common.sealed cimport hide
 from container.errors import (
     AuthenticationError, ClosedError, ClusterError, ClusterUnavailableError, RegistrationError, SessionError,
     SessionLimitError, TimedOutError,
 )
-from container.transport.clocks cimport Clock, SystemClock
+from container.transport.clocks cimport SystemClock
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, Subscription, publication_result_name
 from container.version import client_info
 
@@ -39,7 +38,6 @@ cdef enum:
     CONCLUDE_CONNECT = 4
     DONE = 5
 
-cdef int64_t LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS = 10_000_000_000
 cdef int64_t LOOK_INTERVAL_NS = 5_000_000               # for a driver: a look opens a file
 cdef int64_t NS_PER_S = 1_000_000_000
 cdef str SESSION_LIMIT_DETAIL = "concurrent session limit"      # the consensus module's own words
@@ -67,6 +65,10 @@ _AWAITED = {
     ConnectStep.CONCLUDE_CONNECT: "the end of the connect",
     ConnectStep.DONE: "nothing",
 }
+
+
+cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel):
+    return client.begin_add_publication(channel, context.ingress_stream_id, context.is_ingress_exclusive)
 
 
 cdef inline uint8_t* _data(bytearray request) noexcept:
@@ -109,6 +111,19 @@ cdef class _MemberIngress:
     cdef Publication publication                        # None until added
     cdef object error                                   # why it could not be added, or None
 
+    cdef int add_publication(self, Client client, object context) except -1:
+        try:
+            if self.adding is None:
+                self.adding = begin_add_ingress_publication(
+                    client, context, context.member_ingress_channel(self.endpoint))
+            self.publication = self.adding.poll()
+            if self.publication is not None:
+                self.adding = None
+        except RegistrationError as error:
+            self.adding = None
+            self.error = error          # the other members may do
+        return 0
+
     cdef int close(self) except -1:
         if self.adding is not None:
             self.adding.close()
@@ -133,37 +148,10 @@ cdef _MemberIngress _member_ingress(int32_t member_id, str endpoint):
     return member
 
 
-cdef class AsyncConnect:
-    """Connects step by step: call :meth:`poll` until it returns the client; idle while :attr:`step` does not
-    change. Used as ``with``, it gives up at the end unless it is done.
+cdef class ConnectSteps:
+    """A connect, step by step; :class:`AsyncConnect` makes a client of what they lead to."""
 
-    The whole connect must be done within the context's message timeout, and a media driver be there within its driver
-    timeout if that is shorter. When a poll raises, everything that was opened is closed. Nothing here waits. To launch
-    an embedded driver, which making this object does where the context asks for it, takes some 25 ms.
-    """
-
-    cdef readonly object context                        # ClientContext
-    cdef Client _client                                 # None while there is no driver
-    cdef bint _owns_client
-    cdef Clock _clock
-    cdef object _choice                                 # DriverChoice, of an Aeron client of its own
-    cdef int64_t _begin_ns
-    cdef int64_t _look_ns                               # when to look for a driver again
-    cdef int _step
-    cdef int64_t _deadline_ns
-    cdef int64_t _patience_ns                           # for a step that somebody answers; 0: as for the whole
-    cdef int64_t _step_ns                               # when the step began
-    cdef PendingAdd _adding                             # of the step, while the driver has not answered
-    cdef dict _tried                                    # what became of members that redirected, by "id=endpoint"
-    cdef Subscription _subscription
-    cdef EgressPoller _poller
-    cdef dict _members                                  # _MemberIngress by member id
-    cdef Publication _publication                       # the chosen one
-    cdef int64_t _correlation_id
-    cdef bytearray _request
-    cdef AeronCluster _result
-
-    def __init__(self, context not None):
+    cdef int _begin(self, object context) except -1:
         check_instance("context", context, ClientContext)
         check_ingress_address(context)
         self.context = context
@@ -183,6 +171,7 @@ cdef class AsyncConnect:
             self._step = AWAIT_DRIVER
             self._choice = DriverChoice(context)
             self._look_for_driver()
+        return 0
 
     def __enter__(self):
         return self
@@ -204,7 +193,7 @@ cdef class AsyncConnect:
 
     @property
     def client(self):
-        """The transport's client that is used (:class:`container.transport.seam.Client`); None in step AWAIT_DRIVER."""
+        """The transport's client (:class:`container.transport.transport_seam.Client`); None in step AWAIT_DRIVER."""
         return self._client
 
     def _be_impatient(self, int64_t patience_ns):
@@ -362,7 +351,7 @@ cdef class AsyncConnect:
         cdef int errors = 0
         for member in self._members.values():
             if member.publication is None and member.error is None:
-                self._add_member_publication(member)
+                member.add_publication(self._client, self.context)
             if member.error is not None:
                 errors += 1
             elif member.publication is not None and member.publication.is_connected():
@@ -377,19 +366,6 @@ cdef class AsyncConnect:
         error = ClusterUnavailableError(f"no member's ingress publication could be added{self._members_tried()}")
         error.is_retryable = any([member.error.is_retryable for member in self._members.values()])
         return error
-
-    cdef int _add_member_publication(self, _MemberIngress member) except -1:
-        try:
-            if member.adding is None:
-                member.adding = begin_add_ingress_publication(
-                    self._client, self.context, self.context.member_ingress_channel(member.endpoint))
-            member.publication = member.adding.poll()
-            if member.publication is not None:
-                member.adding = None
-        except RegistrationError as error:
-            member.adding = None
-            member.error = error        # the other members may do
-        return 0
 
     cdef int _prepare_connect_request(self, str response_channel) except -1:
         cdef bytes channel = response_channel.encode("ascii")
@@ -466,24 +442,13 @@ cdef class AsyncConnect:
         return 0
 
     cdef int _conclude_connect(self) except -1:
-        cdef AeronCluster cluster = AeronCluster.__new__(AeronCluster)
-        cdef int64_t heartbeat_timeout_ns = self._poller.leader_heartbeat_timeout_ns
-        if heartbeat_timeout_ns <= 0:                   # null of a cluster that does not tell
-            heartbeat_timeout_ns = LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS
         self._close_members(self._publication)
-        cluster._client = self._client
-        cluster._owns_client = self._owns_client
-        cluster._subscription = self._subscription
-        cluster._publication = self._publication
-        cluster._egress_image = self._subscription.image_by_session_id(self._poller.session_id)
-        cluster.cluster_session_id = self._poller.cluster_session_id
-        cluster.leadership_term_id = self._poller.leadership_term_id
-        cluster.leader_member_id = self._poller.leader_member_id
-        cluster.new_leader_timeout_ns = 2 * heartbeat_timeout_ns
-        cluster._open(self.context)
-        self._result = cluster
+        self._result = self._new_client()
         self._step = DONE
         return 0
+
+    cdef object _new_client(self):
+        raise TypeError(f"{type(self).__name__} makes no client")
 
     cdef int _close_members(self, Publication kept) except -1:
         cdef _MemberIngress member
@@ -493,5 +458,4 @@ cdef class AsyncConnect:
         return 0
 
 
-hide((_MemberIngress,))
-seal((AsyncConnect,))
+hide((_MemberIngress, ConnectSteps))
