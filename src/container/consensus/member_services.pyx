@@ -47,7 +47,7 @@ cdef class MemberServices:
 
     Args:
         context: concluded (ConsensusModuleContext).
-        proxy: by which they are told (ServiceProxy); it stays its owner's to close.
+        proxy: what sends to them (ServiceProxy); it stays its owner's to close.
     """
 
     def __init__(self, context, ServiceProxy proxy not None):

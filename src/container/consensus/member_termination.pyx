@@ -36,7 +36,7 @@ cdef class MemberTermination:
         return self._deadline_ns is not None
 
     cdef int begin(self, int64_t now_ns, int64_t log_position) except -1:
-        """Begin one, as leader; services are told with :meth:`tell_services`, after a snapshot or immediately."""
+        """Begin one, as leader; :meth:`tell_services` follows, after a snapshot or immediately."""
         self._log_position = log_position
         self._deadline_ns = now_ns + self._timeout_ns
         self._is_awaiting_services = True
