@@ -54,7 +54,7 @@ OPEN = {
         "transport.transport_seam.SnapshotReader",
         "transport.transport_seam.SnapshotStore",
         "transport.transport_seam.MarkFile",
-        "consensus.event_handler.ConsensusEventHandler",
+        "consensus.consensus_event_handler.ConsensusEventHandler",
         "consensus.pending_service_messages.MessageAppender",
         "consensus.pending_service_messages.PendingMessageSnapshot",
         "consensus.timer_service.TimerHandler",

@@ -33,6 +33,8 @@ class Faults:
         cluster.copy_entries = draw.choice((4, 4, 4, 2))
         if draw.random() < 0.1:
             cluster.settings.appointed_leader_id = draw.randrange(len(cluster.nodes))
+            # Nobody else may lead, so it may not lose what others have.
+            cluster.sync_level = max(1, cluster.sync_level)
         if draw.random() < 0.6:
             give_past(cluster)
 

@@ -45,7 +45,7 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
 
         return archive_parser(_Parser, f"{program} archive").parse_args(arguments[1:])
     if arguments[:1] == ["consensus-module"]:
-        from container.consensus.command import consensus_module_parser
+        from container.consensus.consensus_module_command import consensus_module_parser
 
         return consensus_module_parser(_Parser, f"{program} consensus-module").parse_args(arguments[1:])
     if arguments[:1] == ["dev"]:

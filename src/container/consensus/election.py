@@ -38,6 +38,7 @@ from container.errors import AgentTermination, Category, ClusterError, ClusterEv
 
 _FIRST_PAUSE_NS = 100 * 1_000_000
 _MOST_KINDS = 16
+_MOST_DELAYS = 6
 _LONG_AGO_NS = 24 * 3600 * 1_000_000_000
 _VOTE_NO = 0
 _VOTE_YES = 1
@@ -174,6 +175,7 @@ class Election:
         self._nomination_deadline_ns = now_ns
         # Until when something must have come: a leader's message, followers, the end of what was begun.
         self._deadline_ns = now_ns
+        self._lost_ballots = 0
         self._refused_leader_since_ns: int | None = None
         self._time_of_last_leader_ns = now_ns
         if is_node_startup:
@@ -455,6 +457,7 @@ class Election:
             if self._members.is_quorum_leader(self.candidate_term_id):
                 self._lead(now_ns, "quorum leader")
             else:
+                self._lost_ballots += 1
                 self._enter(_S.CANVASS, now_ns, "not elected")
             work_count += 1
         else:
@@ -469,6 +472,7 @@ class Election:
     def _follower_ballot(self, now_ns: int) -> int:
         if now_ns < self._time_of_last_state_change_ns + self._settings.election_timeout_ns:
             return 0
+        self._lost_ballots += 1
         self._enter(_S.CANVASS, now_ns, "no leader after the ballot")
         return 1
 
@@ -477,7 +481,9 @@ class Election:
         return appointed_leader_id in (NULL_VALUE, self._this_member.id)
 
     def _nominate_self(self, now_ns: int, reason: str) -> None:
-        delay_ns = int(self._host.random() * (self._settings.election_timeout_ns >> 1))
+        # Upstream's delay does not grow, and many candidates split the votes again and again.
+        width_ns = (self._settings.election_timeout_ns >> 1) * min(1 + self._lost_ballots, _MOST_DELAYS)
+        delay_ns = int(self._host.random() * width_ns)
         self._nomination_deadline_ns = now_ns + delay_ns
         self._enter(_S.NOMINATE, now_ns, reason)
 
@@ -650,13 +656,16 @@ class Election:
     ) -> None:
         if self.log_session_id is not None:
             if member.is_upstream():
-                # With 0 it would wait for this member for ever. Its own leaders count as here: without the term.
+                # Its own leaders count as here: what members said in another term as well. With 0 it would wait for
+                # this member for ever; where it has nothing to copy it can wait for more, and counts meanwhile.
                 self._upstream_commit_position = max(
                     self._upstream_commit_position,
                     self.log_position,
                     self._count_position(self._host.now_ns(), is_strict=False),
                 )
                 quorum_position = max(quorum_position, self._upstream_commit_position)
+                if quorum_position == 0 and 0 < self.append_position <= member.log_position:
+                    return
             self._host.publish_new_leadership_term(
                 member,
                 log_leadership_term_id,

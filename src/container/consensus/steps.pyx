@@ -50,6 +50,19 @@ cdef class ReplayImage:
     """A replay in progress, from its start position on."""
 
 
+cdef bint is_done(object step, object on_failure) except -1:
+    """Take a step on; whether it has ended, after a failure as well, which ``on_failure`` is given."""
+    cdef bint has_ended = True
+    try:
+        next(step)
+        has_ended = False
+    except StopIteration:
+        pass
+    except Exception as error:
+        on_failure(error)
+    return has_ended
+
+
 def answer(AsyncArchive archive not None):
     """Wait for the answer to what the archive was asked for last; it is in the archive's ``relevant_id`` then."""
     while not archive.poll():

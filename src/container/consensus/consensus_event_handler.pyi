@@ -50,6 +50,7 @@ class ConsensusEventHandler(Agent):
         log_session_id: int,
         app_version: int,
         is_startup: bool,
+        protocol_version: int,
     ) -> int: ...
     def on_append_position(
         self, leadership_term_id: int, log_position: int, follower_member_id: int, flags: int

@@ -72,8 +72,8 @@ cdef class ConsensusEventHandler(Agent):
             self, int64_t log_leadership_term_id, int64_t next_leadership_term_id,
             int64_t next_term_base_log_position, int64_t next_log_position, int64_t leadership_term_id,
             int64_t term_base_log_position, int64_t log_position, int64_t commit_position, int64_t leader_recording_id,
-            int64_t timestamp, int32_t leader_member_id, int32_t log_session_id, int32_t app_version, bint is_startup
-    ) except -1:
+            int64_t timestamp, int32_t leader_member_id, int32_t log_session_id, int32_t app_version, bint is_startup,
+            int32_t protocol_version) except -1:
         return self.on_unexpected_message(f"unexpected NewLeadershipTerm of member {leader_member_id}")
 
     cpdef int on_append_position(
