@@ -489,6 +489,22 @@ def test_what_the_driver_refuses_is_reported_and_asked_for_again_after_a_second(
     assert len(peer.errors) == 1
 
 
+def test_what_the_driver_refuses_for_one_member_holds_up_no_other() -> None:
+    world = World(1)
+    client = world.driver.connect("member-2")
+    world.driver.fail_next_add("exclusive_publication", 4, "no such host")
+    peer = ScriptedPeer(client, MEMBERS, 2)
+    world.peers[2] = peer
+    world.work()
+    publication = peer.member(1).publication
+    assert isinstance(publication, Publication)
+    world.driver.publication_results(publication.channel, CONSENSUS_STREAM_ID, [CLOSED])
+    assert not peer.publisher.commit_position(peer.member(1), 3, 96)
+    world.work()
+    assert peer.publisher.commit_position(peer.member(1), 3, 128)
+    assert peer.member(0).publication is None
+
+
 def test_what_is_taken_for_a_moment_is_asked_for_again_at_once_and_not_reported() -> None:
     world = World(1)
     for _ in range(3):
