@@ -378,6 +378,39 @@ def test_a_cluster_of_one_reports_what_others_say_and_goes_on() -> None:
     assert world.state == "ACTIVE"
 
 
+def test_a_standby_snapshot_of_thousands_is_refused_and_not_kept() -> None:
+    world = ConsensusWorld(is_standby_snapshot_accepted=True).lead()
+    client = world.driver.connect("stranger")
+    channel = "aeron:udp?endpoint=localhost:9020|term-length=1m"
+    publication = seam.add_publication(client, channel, CONSENSUS_STREAM_ID, exclusive=True)
+    world.work(3)
+    snapshot = {
+        "recording_id": 1,
+        "leadership_term_id": 0,
+        "term_base_log_position": 0,
+        "log_position": 2**62,
+        "timestamp": 0,
+        "service_id": 0,
+        "archive_endpoint": b"h:1",
+    }
+    message = codecs.encode(
+        "cluster",
+        "StandbySnapshot",
+        correlation_id=1,
+        version=3 << 8,
+        response_stream_id=9,
+        snapshots=[snapshot] * 2_000,
+        response_channel=b"aeron:udp?endpoint=h:7",
+        encoded_credentials=b"",
+    )
+    assert seam.offer(publication, message) > 0
+    world.work(30)
+    [error] = world.errors
+    assert str(error).startswith(f"consensus message of {len(message)} bytes from sessionId=")
+    assert str(error).endswith("StandbySnapshot: it may have 65536 bytes")
+    assert world.is_leading
+
+
 # The publications
 
 
