@@ -101,19 +101,26 @@ OPTIMISATION = {
         "-Og": {
             "aeron": "client conductor_events keepalive library media_driver",
             "agent": "agent_thread",
-            "archive": "archive_counters archive_mark_file",
+            "archive.server": "archive_counters archive_mark_file",
             "archive.client": (
                 "archive_client_context archive_connection archive_snapshot_store async_archive recording_counters"
             ),
-            "archive.sessions": "control_adapter control_session recording_subscription replication_session responses",
-            "archive.store": "catalog recovery",
-            "client": "async_connect round_trips",
+            "archive.server.sessions": (
+                "control_adapter control_session recording_subscription replication_session responses"
+            ),
+            "archive.server.store": "catalog recovery",
+            "client": "connect_steps round_trips",
             "codecs": "messages",
-            "consensus": "cluster_member consensus_counters snapshot_messages steps",
+            "consensus": (
+                "archive_upkeep cluster_control cluster_member consensus_counters leader_log member_election_host "
+                "member_log_replay member_services member_snapshots member_start member_status member_termination "
+                "service_joins snapshot_messages steps term_preparation"
+            ),
             "files": "cluster_mark_file error_log mark_file",
             "operate": "cluster_control",
             "service": "cluster_counters service_counters state_check",
-            "testing": "manual_time memory_stores recording_writer set_iteration transport_probe",
+            "testing.memory": "manual_time memory_stores set_iteration transport_probe",
+            "testing.processes": "recording_writer",
             "testing.simulation": "disk fabric observed_service virtual_time",
             "transport": "wait_reporter",
         },

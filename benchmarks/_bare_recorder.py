@@ -11,9 +11,9 @@ import sys
 
 from benchmarks._harness import CACHE, ROOT
 from container.aeron import AeronClient
-from container.archive.archive_counters import recording_position_key
+from container.archive.server.archive_counters import recording_position_key
 from container.common.aeron_defaults import CounterType
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from container.transport.counters import Counter
 from container.transport.idle_strategy import parse_idle_strategy
 from container.transport.streams import Image

@@ -46,7 +46,7 @@ from benchmarks.start import await_program
 from container.aeron import AeronClient, MediaDriver
 from container.errors import ContainerError
 from container.files.catalog import RecordingDescriptor
-from container.testing.recordings import write_catalog
+from container.testing.processes.recordings import write_catalog
 
 LENGTHS = (32, 1024, MTU - HEADER_LENGTH)
 METRICS = {
@@ -107,7 +107,7 @@ def replay(client: AeronClient, peer: ArchivePeer, *, is_udp: bool, length: int,
 
 def round_trips(client: AeronClient, peer: Peer, *, count: int) -> Result:
     """Microseconds until a message is recorded, one at a time; the first tenth is left out."""
-    from container.testing import transport_probe as seam
+    from container.testing.memory import transport_probe as seam
 
     with recorded(client, peer) as streams:
         stream = streams.streams[0]

@@ -30,9 +30,9 @@ from benchmarks._harness import ROOT, Report, cpu_seconds, resident_mib, say
 from benchmarks._peers import java_classes
 from benchmarks._verdicts import Goal, Result
 from container.errors import ContainerError
-from container.testing.cluster import JavaService, LocalCluster
-from container.testing.java import java_command, resolve_jar
-from container.testing.process import Process
+from container.testing.processes.java_tools import java_command, resolve_jar
+from container.testing.processes.local_cluster import JavaService, LocalCluster
+from container.testing.processes.process import Process
 
 LIMIT_S = 120.0
 SETTLE_S = 4.0  # after which an idle client is at rest

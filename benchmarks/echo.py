@@ -40,8 +40,8 @@ from benchmarks._peers import (
     running,
 )
 from benchmarks._verdicts import Goal, Result
-from container.testing.node import Node
-from container.testing.process import Process
+from container.testing.processes.node import Node
+from container.testing.processes.process import Process
 
 METRICS = {
     "per_second": "9,.0f",

@@ -23,7 +23,7 @@ from tests.instruction_counts import SERVICES, build_name, feed, run_callgrind
 
 FEW, MANY = 500, 3_000
 _LINE = re.compile(r"^\s*([\d,]+) \([^)]*\)\s+(\S.*)$")
-_MODULE = re.compile(r"/container/(?:(\w+)/)?(\w+)\.\w[\w-]*\.so\]")
+_MODULE = re.compile(r"/container/(?:(\w+)/(?:\w+/)*)?(\w+)\.\w[\w-]*\.so\]")
 _LIMIT_S = 300
 
 

@@ -33,8 +33,8 @@ from benchmarks._peers import running as running_java
 from benchmarks._verdicts import Goal, Result
 from benchmarks.echo import Load, LoadClient, middle_of
 from container.errors import ContainerError
-from container.testing.native_node import NativeNode
-from container.testing.node import Node
+from container.testing.processes.native_node import NativeNode
+from container.testing.processes.node import Node
 from tests.cython_module import compile_cython
 
 METRICS = {

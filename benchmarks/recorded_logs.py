@@ -49,7 +49,7 @@ from container.pipeline.replay import diff, replay
 from container.recordings import RecordingDescriptor
 from container.spark import FORMAT, open_session
 from container.spark.options import SourceOptions
-from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
+from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.recordings_world import CHANNEL, archive_mark, entry, marker, new_term
 
 SESSIONS = range(1, 101)

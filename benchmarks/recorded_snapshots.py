@@ -41,7 +41,7 @@ from container.recordings import RecordingDescriptor, RecordingLogEntry, open_me
 from container.replay.execution import plan_replay
 from container.spark import FORMAT, open_session
 from container.spark.options import SourceOptions
-from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
+from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.recordings_world import entry, marker, new_term
 
 STATE = [bytes(index % 251 for index in range(2048))] * 20

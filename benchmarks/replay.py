@@ -25,9 +25,9 @@ from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.service.service_handler import ServiceHandler
-from container.testing.node import Node
-from container.testing.scripted_member import ScriptedMember
-from container.testing.scripted_messages import encode
+from container.testing.memory.scripted_member import ScriptedMember
+from container.testing.memory.scripted_messages import encode
+from container.testing.processes.node import Node
 from tests.cython_module import compile_cython, load_module
 from tests.instruction_counts import BatchService
 

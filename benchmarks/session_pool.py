@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from container.client import SessionPool
-from container.testing.node import Node
+from container.testing.processes.node import Node
 from tests.client_world import Counting
 
 ECHO_SERVICE = Path(__file__).resolve().parents[1] / "examples" / "echo_service.py"

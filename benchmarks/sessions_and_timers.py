@@ -16,7 +16,7 @@ from functools import partial
 from benchmarks._harness import Report, RoundFailed, run_rounds
 from benchmarks._verdicts import Goal, Result
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 
 SESSIONS = (1, 100, 10_000, 100_000)
 TIMERS = (1_000, 100_000, 1_000_000)

@@ -19,7 +19,7 @@ from benchmarks._verdicts import Goal, Result
 from container.client import AeronCluster, SessionPool
 from container.client.round_trips import percentile_us
 from container.errors import ContainerError
-from container.testing.node import Node
+from container.testing.processes.node import Node
 from tests.client_world import Counting
 
 ECHO_SERVICE = Path(__file__).resolve().parents[1] / "examples" / "echo_service.py"

@@ -24,8 +24,8 @@ from benchmarks._peers import (
 )
 from benchmarks._verdicts import Goal, Result
 from container.common.aeron_defaults import CounterType
-from container.testing.node import Node
-from container.testing.process import Process
+from container.testing.processes.node import Node
+from container.testing.processes.process import Process
 
 LENGTHS = (1024, 1024 * 1024)
 # The container's counter of the longest snapshot, in nanoseconds.

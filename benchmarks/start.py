@@ -30,8 +30,8 @@ from benchmarks._peers import (
 from benchmarks._verdicts import Goal, Result
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
-from container.testing.node import Node
-from container.testing.process import Process
+from container.testing.processes.node import Node
+from container.testing.processes.process import Process
 
 PEERS: dict[str, Start] = {
     "java": java_service("container.tests.EchoService"),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from container.testing.cluster import CounterType, Node
 from container.testing.native_node import NativeNode
-from container.testing.process import Process
+from container.testing.processes.process import Process
 from examples.auction_client import AuctionClient
 from examples.auction_service import AuctionState
 

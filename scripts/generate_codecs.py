@@ -694,6 +694,7 @@ def messages_module(schemas: list[Schema]) -> Iterator[str]:
     template = template.replace("@SCHEMAS@", ", ".join(schema.name for schema in schemas))
     template = template.replace("@SCHEMA_LIST@", schema_list)
     yield template.replace("@SCHEMA_IDS@", repr({schema.name: schema.id for schema in schemas})).rstrip()
+    yield from message_names(schemas)
     yield from dispatch_by_schema(schemas)
     for schema in schemas:
         yield from decode_by_template(schema)
@@ -707,10 +708,19 @@ def messages_module(schemas: list[Schema]) -> Iterator[str]:
             yield from (encode_parts if message.groups else encode_message)(schema, message)
 
 
+def message_names(schemas: list[Schema]) -> Iterator[str]:
+    yield "\n\nMESSAGE_NAMES = {"
+    for schema in schemas:
+        yield f'    "{schema.name}": {{'
+        yield from (f'        {message.template_id}: "{message.name}",' for message in schema.messages)
+        yield "    },"
+    yield "}"
+
+
 def dispatch_by_schema(schemas: list[Schema]) -> Iterator[str]:
     yield """
 
-cdef tuple _decode(int schema_id, const uint8_t* buffer, size_t length):
+cdef tuple _decode(int schema_id, const uint8_t* buffer, size_t length, bint keeps_nulls):
     cdef MessageHeader header
     if sbe_read_header(buffer, length, &header) < 0:
         raise CodecError(f"message header: needs {SBE_HEADER_LENGTH} bytes, got {length}")
@@ -718,7 +728,7 @@ cdef tuple _decode(int schema_id, const uint8_t* buffer, size_t length):
         raise CodecError(
             f"expected schema {schema_id}, got {header.schema_id} (template {header.template_id})"
         )"""
-    yield from schema_branches(schemas, "_decode_{}(header.template_id, header.version, buffer, length)")
+    yield from schema_branches(schemas, "_decode_{}(header.template_id, header.version, buffer, length, keeps_nulls)")
     yield """
 
 cdef dict _decode_as(int schema_id, str message_name, const uint8_t* buffer, size_t length):"""
@@ -738,11 +748,11 @@ def schema_branches(schemas: list[Schema], call: str) -> Iterator[str]:
 
 def decode_by_template(schema: Schema) -> Iterator[str]:
     yield f"\n\ncdef tuple _decode_{schema.name}("
-    yield "    int template_id, int version, const uint8_t* buffer, size_t length"
+    yield "    int template_id, int version, const uint8_t* buffer, size_t length, bint keeps_nulls"
     yield "):"
     for message in schema.messages:
         yield f"    if template_id == {schema.name}.{message.constant}_TEMPLATE_ID:"
-        yield f'        return "{message.name}", _decode_{schema.name}_{message.prefix}(buffer, length)'
+        yield f'        return "{message.name}", _decode_{schema.name}_{message.prefix}(buffer, length, keeps_nulls)'
     yield "    raise CodecError("
     yield f'        f"schema {schema.name} ({schema.id}): no message has template id {{template_id}} "'
     yield '        f"(version {version}, {length} bytes)"'
@@ -751,7 +761,7 @@ def decode_by_template(schema: Schema) -> Iterator[str]:
 
 def decode_by_name(schema: Schema) -> Iterator[str]:
     yield f"\n\ncdef dict _decode_{schema.name}_as(str message_name, const uint8_t* buffer, size_t length):"
-    yield from name_branches(schema, "_decode_{}(buffer, length)")
+    yield from name_branches(schema, "_decode_{}(buffer, length, False)")
 
 
 def encode_by_name(schema: Schema) -> Iterator[str]:
@@ -770,13 +780,14 @@ def decode_message(schema: Schema, message: Message) -> Iterator[str]:
     flyweight = f"{schema.name}.{message.prefix}"
     yield f"""
 
-cdef dict _decode_{schema.name}_{message.prefix}(const uint8_t* buffer, size_t length):
+cdef dict _decode_{schema.name}_{message.prefix}(const uint8_t* buffer, size_t length, bint keeps_nulls):
     cdef {schema.name}.{message.name} d
     cdef int result = {flyweight}_wrap(&d, buffer, length)
     _require(result, "{message.name}", buffer, length, d.encoded_length)
     return {{"""
     for field in message.fields:
-        yield f'        "{field.name}": _{field.number}({flyweight}_{field.name}(&d), {field.null}),'
+        keeps = "False" if field.since else "keeps_nulls"
+        yield f'        "{field.name}": _{field.number}({flyweight}_{field.name}(&d), {field.null}, {keeps}),'
     for group in message.groups:
         yield f'        "{group.name}": _decode_{schema.name}_{group.prefix}(&d),'
     for item in message.var:
@@ -822,7 +833,7 @@ cdef list _decode_{schema.name}_{group.prefix}(const {schema.name}.{message.name
     while {flyweight}_next(&element):
         found.append({{"""
     for field in group.fields:
-        yield f'            "{field.name}": _{field.number}({flyweight}_{field.name}(&element), {field.null}),'
+        yield f'            "{field.name}": _{field.number}({flyweight}_{field.name}(&element), {field.null}, False),'
     for item in group.var:
         yield f'            "{item.name}": _var_data(element.{item.name}),'
     yield "        })"

@@ -19,7 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from container.testing.checks import Life
-    from container.testing.memory_member import MemoryMember, Service, ServiceFactory
+    from container.testing.memory.memory_member import MemoryMember, Service, ServiceFactory
 
     # For type checkers alone: to make these classes takes longer than all else here.
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         """What the fixture ``memory_member`` is."""
 
         def __call__(self, service: Service | ServiceFactory, **options: Any) -> MemoryMember:
-            """Make a member with the options of :class:`~container.testing.memory_member.MemoryMember`."""
+            """Make a member with the options of :class:`~container.testing.memory.memory_member.MemoryMember`."""
 
     class Simulator(Protocol):
         """What the fixture ``simulate_cluster`` is."""
@@ -184,7 +184,7 @@ def simulate_cluster(cluster_seed: int) -> Simulator:
 @pytest.fixture
 def memory_member() -> Iterator[MemberFactory]:
     """Make members in memory, ``memory_member(Service, **options)``; all are closed at the end of the test."""
-    from container.testing.memory_member import MemoryMember
+    from container.testing.memory.memory_member import MemoryMember
 
     with ExitStack() as stack:
 
@@ -197,7 +197,7 @@ def memory_member() -> Iterator[MemberFactory]:
 @pytest.fixture
 def golden_snapshots(request: pytest.FixtureRequest) -> GoldenSnapshots:
     """Check golden snapshots: ``golden_snapshots(Service, "tests/golden", life, version="1.1")``."""
-    from container.testing.checks import check_golden_snapshots, compare_golden_snapshot
+    from container.testing.memory.checks import check_golden_snapshots, compare_golden_snapshot
 
     config = request.config
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from container.aeron import AeronClient
-from container.testing import transport_probe as probe
+from container.testing.memory import transport_probe as probe
 from container.transport.streams import Image, Publication, Subscription
 from tests.limits import LIMIT_S
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from container.archive.archive_context import ArchiveContext
-from container.archive.native_archive import Archive
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.native_archive import Archive
 from container.files.error_log import read_error_log
 from container.settings.archive_table import ArchiveSettings
 from container.storage.file_storage import FileStorage
-from container.storage.seam import Storage
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock, SteppingIdleStrategy
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.storage.storage_seam import Storage
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from tests.mark_file_world import MS, NOW_MS, World
 
 ARCHIVE_ID = 42

@@ -9,23 +9,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from container.archive.replay_request import (
+from container.archive.server.sessions.recording_session import RecordingSession
+from container.archive.server.sessions.replay_request import (
     RecordedRange,
     ReplayLimits,
     ReplayRange,
     ReplayRequest,
     check_replay_request,
 )
-from container.archive.sessions.recording_session import RecordingSession
-from container.archive.sessions.replay_session import ReplaySession
+from container.archive.server.sessions.replay_session import ReplaySession
 from container.storage.file_storage import FileStorage
-from container.testing import transport_probe as probe
-from container.testing.memory_transport import ManualClock, MemoryDriver
+from container.testing.memory import transport_probe as probe
+from container.testing.memory.memory_transport import ManualClock, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.clocks import Clock, SystemClock
 from container.transport.counters import Counter, Counters
-from container.transport.seam import Client
 from container.transport.streams import Image, Publication, Subscription
+from container.transport.transport_seam import Client
 from tests.limits import LIMIT_S
 from tests.store_world import NOW_MS, StoreWorld
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from container.archive.archive_conductor import ArchiveConductor
-from container.archive.archive_counters import ArchiveCounters
 from container.archive.authentication import AcceptAll, AllowAll, Authenticator, AuthorisationService
-from container.archive.store.recording_store import RecordingStore, StoreSettings
+from container.archive.server.archive_conductor import ArchiveConductor
+from container.archive.server.archive_counters import ArchiveCounters
+from container.archive.server.store.recording_store import RecordingStore, StoreSettings
 from container.settings.archive_table import ArchiveSettings
-from container.storage.seam import READ_ONLY
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
+from container.storage.storage_seam import READ_ONLY
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.streams import Image, Publication, Subscription
 from tests.archive_streams import with_ids

@@ -7,7 +7,7 @@ from typing import Any
 
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, ClientContext, ClientState, EgressListener
-from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
+from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
 from container.transport.streams import Publication
 from tests.ingress_member import IngressMember
 

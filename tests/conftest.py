@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from container.testing.manual_time import ManualClock
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from tests import failures
 from tests.client_world import World
 from tests.failures import FailuresPlugin

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from container.archive.authentication import AcceptAll, AllowAll, Authenticator, AuthorisationService
-from container.archive.channel_texts import parse_channel, response_channel
-from container.archive.sessions.control_adapter import ControlAdapter
-from container.archive.sessions.control_handler import ControlHandler, ControlRequest
-from container.archive.sessions.control_session import SESSION_CLOSED, ControlSession
+from container.archive.channel_texts import parse_channel
+from container.archive.channel_texts import response_channel as derived_response_channel
+from container.archive.server.sessions.control_adapter import ControlAdapter
+from container.archive.server.sessions.control_handler import ControlHandler, ControlRequest
+from container.archive.server.sessions.control_session import SESSION_CLOSED, ControlSession
 from container.codecs import messages as codecs
 from container.errors import ArchiveEvent
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
-from container.transport.seam import Client
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from container.transport.streams import Image, Publication
+from container.transport.transport_seam import Client
 
 MS = 1_000_000
 CONTROL_CHANNEL = "aeron:ipc?term-length=64k"
@@ -60,10 +61,10 @@ class ControlWorld:
         self.authenticator = AcceptAll() if authenticator is None else authenticator
         self.authorisation_service = AllowAll() if authorisation_service is None else authorisation_service
         self.errors: list[Exception] = []
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
-        """All that the adapter handed over: the method and its arguments."""
+        self.calls: list[tuple[str, Any]] = []
+        """All that the adapter handed over: the method and its first argument."""
         self.answers: dict[str, Answer] = {}
-        """What is done for a request in place of OK, by method: given session, request and the arguments."""
+        """What is done for a request in place of OK, by method: given session, request and the other arguments."""
         self.sessions: dict[int, ControlSession] = {}
         self.ended: list[ControlSession] = []
         self.next_session_id = FIRST_SESSION_ID
@@ -109,17 +110,15 @@ class ControlWorld:
     def on_connect(
         self,
         image: Image,
+        *,
         correlation_id: int,
         response_stream_id: int,
-        version: int,
-        channel: str,
-        encoded_credentials: bytes,
-        client_info: str,
+        version: int = 0,
+        response_channel: str,
+        encoded_credentials: bytes = b"",
+        client_info: str = "",
     ) -> None:
-        self.calls.append(
-            ("on_connect", (image, correlation_id, response_stream_id, version, channel, encoded_credentials,
-                            client_info))
-        )  # fmt: skip
+        self.calls.append(("on_connect", image))
         session = ControlSession(
             self.seam_client,
             image,
@@ -130,8 +129,8 @@ class ControlWorld:
             archive_id=ARCHIVE_ID,
             correlation_id=correlation_id,
             version=version,
-            response_channel=response_channel(
-                parse_channel(channel),
+            response_channel=derived_response_channel(
+                parse_channel(response_channel),
                 term_length=64 * 1024,
                 mtu_length=1408,
                 is_sparse=True,
@@ -149,20 +148,20 @@ class ControlWorld:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("on_"):
             raise AttributeError(name)
-        return lambda request, *arguments: self._on_request(name, request, arguments)
+        return lambda request, **fields: self._on_request(name, request, fields)
 
-    def _on_request(self, name: str, request: ControlRequest, arguments: tuple[Any, ...]) -> None:
-        self.calls.append((name, (request, *arguments)))
+    def _on_request(self, name: str, request: ControlRequest, fields: dict[str, Any]) -> None:
+        self.calls.append((name, request))
         session = self.sessions.get(request.control_session_id)
         if session is None:
             self.errors.append(ArchiveEvent(f"control request for unknown session: {request.control_session_id}"))
         elif name == "on_close_session":
             session.abort(SESSION_CLOSED)
         elif name == "on_challenge_response":
-            session.on_challenge_response(request, *arguments)
+            session.on_challenge_response(request, **fields)
         elif session.accept_request(request) and name != "on_keep_alive":
             if name in self.answers:
-                self.answers[name](session, request, *arguments)
+                self.answers[name](session, request, **fields)
             else:
                 session.send_ok(request.correlation_id, ARCHIVE_ID if name == "on_archive_id" else 0)
 

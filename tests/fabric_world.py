@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryClient, MemoryPublication, MemorySubscription
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryClient, MemoryPublication, MemorySubscription
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime

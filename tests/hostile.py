@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from container.testing.scripted_consensus_module import ScriptedConsensusModule
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_consensus_module import ScriptedConsensusModule
+from container.testing.memory.scripted_member import ScriptedMember
 
 COMMANDS = 10_000
 LOG_TERM_LENGTH = 16 * 1024 * 1024

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
 from container.service.service_handler import ServiceHandler
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 from tests.services import Echo
 
 ROOT = Path(__file__).resolve().parents[1]

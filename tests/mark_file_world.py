@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from container.archive.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile
-from container.storage.seam import CREATE, EXCLUSIVE, READ_ONLY, Storage
-from container.testing.manual_time import ManualClock
+from container.archive.server.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile
+from container.storage.storage_seam import CREATE, EXCLUSIVE, READ_ONLY, Storage
+from container.testing.memory.manual_time import ManualClock
 from container.testing.simulation.disk import SimulatedDisk
 
 NOW_MS = 1_700_000_000_000

@@ -20,10 +20,10 @@ from container.service.agent_context import AgentContext
 from container.service.service_agent import ServiceAgent
 from container.service.service_handler import PythonServiceHandler
 from container.settings.callback_errors import SKIP
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
-from container.testing.memory_transport import MemoryClient
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.memory_stores import MemoryMarkFile, MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryClient
 from container.transport.duration_tracker import DurationTracker
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from container.transport.streams import Publication, Subscription
@@ -194,6 +194,10 @@ class MemberWorld:
         self.container = self._container()
         self.container.on_start()
         self.until(lambda: self.agent.has_leader)
+
+    @property
+    def commit_position(self) -> int:
+        return self.context.counters.commit_position.value
 
     def restart(self) -> None:
         """Close everything but the driver in order, and start it on the same files, with a fresh service."""

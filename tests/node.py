@@ -10,11 +10,11 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.codecs.messages import decode
 from container.context import Context
 from container.files.error_log import read_error_log
-from container.testing.manual_time import ManualClock
-from container.testing.memory_stores import MemorySnapshotStore
-from container.testing.memory_transport import MemoryDriver
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_consensus_module import ScriptedConsensusModule
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_stores import MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_consensus_module import ScriptedConsensusModule
 from container.transport.idle_strategy import NoOpIdleStrategy
 
 TICK_NS = 1_100_000

@@ -13,12 +13,12 @@ from container.aeron import AeronClient, MediaDriver
 from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common.aeron_defaults import LOG_STREAM_ID
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.memory_log import MemoryLog
-from container.testing.memory_transport import MemoryDriver
-from container.testing.scripted_consensus_module import ScriptedConsensusModule
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.memory_log import MemoryLog
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.scripted_consensus_module import ScriptedConsensusModule
+from container.testing.processes.endpoints import PortReservation
 from container.transport.streams import Publication
 from tests.limits import LIMIT_S
 from tests.scripted_archive import ScriptedArchive

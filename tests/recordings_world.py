@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from container.codecs.messages import encode
 from container.recordings import RecordingDescriptor, RecordingError, RecordingLogEntry, read
-from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
+from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.plain_decoder import without_times
 
 CHANNEL = "aeron:udp?endpoint=localhost:9020"
@@ -26,7 +26,7 @@ SEGMENT_LENGTH = 2 * TERM_LENGTH
 @contextmanager
 def without_warnings() -> Iterator[None]:
     """Reading recordings logs no warning meanwhile, where each of very many damages would be one."""
-    logger = logging.getLogger("container.recordings.partitions")
+    logger = logging.getLogger("container.recordings.partition_reader")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

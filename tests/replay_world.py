@@ -12,7 +12,7 @@ import pyarrow as pa
 from container.codecs.messages import encode
 from container.files.recording_log import read_recording_log
 from container.replay.execution import replay
-from container.testing.recordings import write_recording_log
+from container.testing.processes.recordings import write_recording_log
 from tests.recordings_world import CHANNEL, World, marker, session_message
 from tests.replay_services import NUMBER, OFFERING, STATE, TIMING
 

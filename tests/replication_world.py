@@ -13,19 +13,19 @@ from collections.abc import Callable
 from typing import Any
 
 from container.aeron import AeronClient, MediaDriver
-from container.archive.archive_conductor import ArchiveConductor
-from container.archive.archive_counters import ArchiveCounters
 from container.archive.authentication import AcceptAll, AllowAll, Authenticator
-from container.archive.store.recording_store import RecordingStore, StoreSettings
+from container.archive.server.archive_conductor import ArchiveConductor
+from container.archive.server.archive_counters import ArchiveCounters
+from container.archive.server.store.recording_store import RecordingStore, StoreSettings
 from container.codecs import messages as codecs
 from container.files.catalog import RecordingDescriptor
 from container.settings.archive_table import ArchiveSettings
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.memory_transport import ManualClock, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryDriver
+from container.testing.processes.endpoints import PortReservation
 from container.testing.simulation.disk import SimulatedDisk
-from container.transport.seam import Client
 from container.transport.streams import Publication
+from container.transport.transport_seam import Client
 from tests.archive_streams import with_ids
 from tests.fabric_world import FabricWorld
 from tests.limits import LIMIT_S

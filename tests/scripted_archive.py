@@ -13,8 +13,8 @@ from typing import Any
 
 from container.api import ADMIN_ACTION
 from container.codecs import messages as codecs
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.transport.counters import Counter
 from container.transport.fragment_assembler import FragmentAssembler
 from container.transport.streams import Publication, Subscription

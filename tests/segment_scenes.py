@@ -7,12 +7,12 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from container.archive.store.catalog import Catalog
-from container.archive.store.facts import Recovered
-from container.archive.store.recording_positions import RecordingPositions
-from container.archive.store.recovery import recover
+from container.archive.server.store.catalog import Catalog
+from container.archive.server.store.facts import Recovered
+from container.archive.server.store.recording_positions import RecordingPositions
+from container.archive.server.store.recovery import recover
 from container.files.catalog import RecordingDescriptor
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from tests.test_archive_catalog import described, encoded, image
 
 TERM, SEGMENT = 64 * 1024, 128 * 1024

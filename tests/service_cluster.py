@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from container.api import ClientSession, Cluster, Header, MessageBuffer, Role, SnapshotImage, SnapshotPublication
-from container.testing.memory_transport import MemoryDriver
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_consensus_module import ScriptedConsensusModule
-from container.testing.scripted_member import ScriptedMember
-from container.testing.scripted_messages import ServiceAck, SessionMessage
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_consensus_module import ScriptedConsensusModule
+from container.testing.memory.scripted_member import ScriptedMember
+from container.testing.memory.scripted_messages import ServiceAck, SessionMessage
 
 CLIENT_SESSION_ID = 1
 NODES = 3

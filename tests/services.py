@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import datetime
 import locale
+import logging
 import os
 import random
 import sys
@@ -28,7 +29,7 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.testing.memory_member import MemoryMember
+from container.testing.memory.memory_member import MemoryMember
 from examples.auction_service import OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER
 
@@ -348,6 +349,45 @@ class Versioned(Adding):
 
     def add(self, payload: bytes) -> None:
         self.state.total += sys.hexversion >> 16 & 0xFF
+
+
+class SystemToday(Adding):
+    """Wrong: depends on the day, by the system's clock, which the kit cannot set."""
+
+    def add(self, payload: bytes) -> None:
+        import numpy as np
+
+        self.state.names = [str(np.datetime64("today"))]
+
+
+class Limited(Adding):
+    """Wrong: reads a setting of its own from the environment where it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = int(os.environ.get("ORDER_LIMIT", "100"))
+
+    def add(self, payload: bytes) -> None:
+        self.state.total = min(self.state.total + len(payload), self.limit)
+
+
+class Logging(Adding):
+    """Reads a level of logging where it is made, which must be one that there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        logging.getLogger("orders").setLevel(os.getenv("ORDER_LOG_LEVEL", "WARNING"))
+
+
+class ProcessorsOnce(Adding):
+    """Wrong: goes by the number of processors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processors = os.cpu_count() or 1
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += self.processors
 
 
 class Counting(Adding):

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from container.archive.store.recording_store import Deletion, RecordingStore, StoreSettings
-from container.archive.store.segment_writer import SegmentWriter
+from container.archive.server.store.recording_store import Deletion, RecordingStore, StoreSettings
+from container.archive.server.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError, RecordingError
 from container.files.checksums import crc32, crc32c
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.virtual_time import Draws
 from tests.recorded_frames import HEADER_LENGTH, TERM_LENGTH, Frames

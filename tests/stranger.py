@@ -7,7 +7,7 @@ from typing import Any
 
 from container.aeron import AeronClient
 from container.codecs import messages as codecs
-from container.testing import transport_probe as probe
+from container.testing.memory import transport_probe as probe
 from tests.aeron_session import until
 
 _VERSION = 1 << 16 | 12 << 8

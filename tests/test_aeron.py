@@ -20,8 +20,8 @@ from container.errors import (
     DriverTimeoutError,
     RegistrationError,
 )
-from container.testing import transport_probe as probe
-from container.testing.endpoints import PortReservation
+from container.testing.memory import transport_probe as probe
+from container.testing.processes.endpoints import PortReservation
 from container.transport.fragment_assembler import FragmentAssembler
 from container.transport.streams import Image
 from tests.aeron_session import IPC, Stream, connect, until, until_open

@@ -11,8 +11,8 @@ from container.archive import AeronArchive, ArchiveClientContext, RecordingSigna
 from container.archive.authentication import Authenticator, DenyAll, SessionProxy
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import SteppingIdleStrategy
 from tests.archive_tour import CHANNEL, TOURS, Tour
 from tests.archive_world import ArchiveWorld
 from tests.control_world import CONTROL_CHANNEL

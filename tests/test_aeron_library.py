@@ -186,7 +186,7 @@ def test_the_drivers_library_may_be_another_one(tmp_path: Path) -> None:
     shutil.copyfile(library_path(), driver)
     result = python(
         "from container.aeron import AeronClient, MediaDriver, library_path\n"
-        "from container.testing import transport_probe as probe\n"
+        "from container.testing.memory import transport_probe as probe\n"
         "with MediaDriver.launch_embedded() as driver, AeronClient(driver.aeron_dir) as client:\n"
         "    publication = probe.add_publication(client, 'aeron:ipc', 1)\n"
         "print(library_path())",

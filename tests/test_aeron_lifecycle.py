@@ -17,7 +17,7 @@ import pytest
 from container.aeron import AeronClient, MediaDriver
 from container.aeron.resources import AeronCounter, AeronImage, AeronPublication, AeronSubscription
 from container.errors import ClosedError, ConfigurationError
-from container.testing import transport_probe as probe
+from container.testing.memory import transport_probe as probe
 from tests.aeron_session import IPC, Stream, connect, until
 from tests.limits import LIMIT_S
 from tests.resources import mappings
@@ -495,7 +495,7 @@ def test_a_forked_child_neither_uses_nor_closes_its_parents_client(use_invoker: 
     result = run(
         "import gc, os, warnings\n"
         "from container.aeron import AeronClient, MediaDriver\n"
-        "from container.testing import transport_probe as probe\n"
+        "from container.testing.memory import transport_probe as probe\n"
         "from tests.aeron_session import connect\n"
         "warnings.simplefilter('ignore', DeprecationWarning)\n"
         "driver = MediaDriver.launch_embedded()\n"

@@ -8,15 +8,15 @@ from types import ModuleType
 import pytest
 
 from container.errors import ClusterTermination, MarkFileError, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.scripted_member import ScriptedMember
 from tests.cython_module import compile_module
 
 SOURCE = '''
 from libc.stdint cimport int32_t, int64_t
 
 from container.transport.counters cimport Counter, Counters
-from container.transport.seam cimport Client, ClientListener
+from container.transport.transport_seam cimport Client, ClientListener
 from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 

@@ -15,11 +15,11 @@ from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore
 from container.errors import AgentTermination, ArchiveError, ConfigurationError, ContainerError
 from container.service.agent_events import AgentListener
 from container.service.service_agent import ServiceAgent
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_consensus_module import ScriptedConsensusModule
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_consensus_module import ScriptedConsensusModule
+from container.testing.memory.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from container.transport.streams import Publication, Subscription
 from tests.scripted_archive import ERROR, Recording, ScriptedArchive

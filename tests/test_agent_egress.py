@@ -13,8 +13,8 @@ from container import BufferClaim
 from container.api import ClientSession, Role
 from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.errors import AgentTermination
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_member import ScriptedMember
 from tests.limits import LIMIT_S
 from tests.real_member import RealMember
 

@@ -15,9 +15,9 @@ from container.errors import (
     ClusterEvent,
     ClusterTermination,
 )
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.scripted_member import TICK_NS, ScriptedMember
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
 
 NULL_VALUE = -1
 BACK_PRESSURED = -2

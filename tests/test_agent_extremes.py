@@ -10,7 +10,7 @@ import pytest
 
 from container.api import ClusteredService
 from container.errors import ClusterError
-from container.testing.scripted_member import TICK_NS, ScriptedMember
+from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
 from container.transport.message_buffer import BufferClaim
 
 MANY = 10_000

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_messages import encode
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_messages import encode
 from tests.fuzz.__main__ import run_episode
 from tests.fuzz.cases import EPISODE_LENGTH, control_messages, log_messages
 from tests.fuzz.mutations import MUTATIONS, UNFRAGMENTED, whole

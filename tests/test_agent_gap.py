@@ -12,8 +12,8 @@ import pytest
 
 from container.api import Role
 from container.errors import ArchiveError
-from container.testing.memory_log import MemoryLog
-from container.testing.scripted_member import TICK_NS, ScriptedMember
+from container.testing.memory.memory_log import MemoryLog
+from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
 
 JOIN_KINDS: dict[str, Callable[[ScriptedMember], None]] = {
     "follower": lambda member: member.cm.join_as_follower(),

@@ -15,8 +15,8 @@ from container.errors import (
     CodecError,
     ConfigurationError,
 )
-from container.testing.scripted_member import TICK_NS, ScriptedMember
-from container.testing.scripted_messages import encode
+from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
+from container.testing.memory.scripted_messages import encode
 from container.transport.streams import Subscription
 
 NULL_VALUE = -1

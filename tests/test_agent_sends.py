@@ -14,8 +14,8 @@ from container.api import Role
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.errors import AgentTermination, ClosedError, ClusterError, ClusterEvent, MessageTooLongError
-from container.testing import transport_probe as seam
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from container.transport.streams import Publication
 

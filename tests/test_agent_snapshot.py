@@ -13,8 +13,8 @@ from container.api import TimeUnit
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ClusterError, SnapshotError, TimedOutError
 from container.snapshots import read_snapshot, write_snapshot
-from container.testing import transport_probe as seam
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.scripted_member import ScriptedMember
 
 NULL_VALUE = -1
 type Operation = Literal["create", "check", "complete"]

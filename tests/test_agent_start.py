@@ -19,7 +19,7 @@ from container.errors import (
     SnapshotError,
     TimedOutError,
 )
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 
 NULL_VALUE = -1
 TYPE_ID = 2

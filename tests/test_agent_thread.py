@@ -13,8 +13,8 @@ import pytest
 
 from container.agent.agent_thread import pin_to_cpu, set_timer_slack, timer_slack
 from container.errors import ConfigurationError
-from container.testing.process import wait_until
-from container.testing.recording_service import RecordingService
+from container.testing.memory.recording_service import RecordingService
+from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 from tests.node import TICK_NS, Node
 

@@ -31,8 +31,8 @@ from container.errors import (
     SnapshotError,
     TimedOutError,
 )
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
 from container.transport.idle_strategy import YieldingIdleStrategy
 from container.transport.streams import Subscription
 from tests.scripted_archive import ERROR, RECORDING_UNKNOWN, Request, ScriptedArchive, Session

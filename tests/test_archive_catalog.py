@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from container.archive.error_codes import GENERIC, UNKNOWN_RECORDING
-from container.archive.store.catalog import Catalog
+from container.archive.server.store.catalog import Catalog
 from container.errors import ArchiveError, ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.checksums import crc32c
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
-from container.testing.recordings import write_catalog
+from container.storage.storage_seam import CREATE, Storage
+from container.testing.processes.recordings import write_catalog
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.virtual_time import Draws
 from tests.crashes import check_power_cuts, kills

@@ -20,18 +20,18 @@ import pytest
 from container.__main__ import main
 from container.aeron import AeronClient, MediaDriver
 from container.archive import Archive
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_mark_file import MARK_FILE_NAME
 from container.archive.client.aeron_archive import AeronArchive
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore, ArchiveSnapshotWriter
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_mark_file import MARK_FILE_NAME
 from container.errors import AgentTermination, ArchiveError, MarkFileError
 from container.files.catalog import read_catalog
 from container.files.cnc_file import mark_terminated, read_mark_file
 from container.settings.archive_table import archive_settings_table
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.process import Process, wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import Process, wait_until
 from container.transport.idle_strategy import BackoffIdleStrategy
 from tests.archive_owner import CHANNELS
 from tests.limits import LIMIT_S
@@ -46,7 +46,9 @@ MESSAGES = [bytes([number % 256]) * (number % 1300) for number in range(1, 600)]
 def contexts(monkeypatch: pytest.MonkeyPatch) -> list[ArchiveContext]:
     """The contexts that the command would run, instead of running them."""
     seen: list[ArchiveContext] = []
-    monkeypatch.setattr("container.archive.command.run_until_ended", lambda _made, context: seen.append(context))
+    monkeypatch.setattr(
+        "container.archive.server.archive_command.run_until_ended", lambda _made, context: seen.append(context)
+    )
     for setting in archive_settings_table().values():
         monkeypatch.delenv(setting.variable, raising=False)
     return seen

@@ -9,7 +9,7 @@ import pytest
 from container.archive import error_codes
 from container.archive.authentication import DenyAll
 from container.errors import AeronError
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from tests.archive_streams import TERM, payloads
 from tests.archive_world import (
     ARCHIVE_ID,

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from container.aeron import AeronClient, MediaDriver
-from container.archive.archive_counters import ArchiveCounters, recording_position_key, recording_position_label
+from container.archive.server.archive_counters import ArchiveCounters, recording_position_key, recording_position_label
 from container.common.aeron_defaults import CounterType
 from container.errors import ArchiveError, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.transport.counters import Counter
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 from container.version import version_info
 from tests.limits import LIMIT_S
 

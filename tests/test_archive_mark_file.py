@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
+from container.archive.server.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
 from container.errors import ClusterEvent, ConfigurationError, MarkFileError
 from container.files.cnc_file import read_mark_file
 from container.files.error_log import DistinctErrorLog, read_error_log
 from container.storage.file_storage import FileStorage
-from container.testing.manual_time import ManualClock
+from container.testing.memory.manual_time import ManualClock
 from tests.mark_file_world import (
     ACTIVATING,
     ARCHIVE_ID,

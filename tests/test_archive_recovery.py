@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from container.archive.store.facts import Recovered
-from container.archive.store.recovery import recover
+from container.archive.server.store.facts import Recovered
+from container.archive.server.store.recovery import recover
 from container.errors import ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor
 from container.files.checksums import crc32c
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
-from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog
+from container.storage.storage_seam import CREATE, Storage
+from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.virtual_time import Draws
 from tests.crashes import check_power_cuts, kills

@@ -1,4 +1,4 @@
-"""Simulated archives: seeds of them, what the oracle sees on a disk that is wrong, and how a finding is shown."""
+"""Simulated archives: what the oracle sees on a disk that is wrong, or in what a client is told."""
 
 from __future__ import annotations
 
@@ -6,115 +6,19 @@ import contextlib
 import io
 import struct
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from container.archive.store.recording_store import RecordingStore
 from container.codecs import messages as codecs
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from tests.recorded_frames import TERM_LENGTH, Frames
-from tests.seeds import drawn
 from tests.sim import __main__ as command
 from tests.sim.archive_oracle import Disk, Recording, Violation, check_disk, read_catalog, with_checksum, without_ids
-from tests.sim.archive_run import report, run_seed, shrink
-from tests.sim.archive_world import KINDS, World, expand, run
-from tests.sim.exam import ARCHIVE_FAULTS, ROOT, read_faults
+from tests.sim.archive_world import World, expand, run
 
-SEEDS, DRAWN, CHUNK = 200, 100, 50
 FRAMES = Frames(stream_id=1000)
-
-
-@pytest.fixture(scope="module")
-def reached() -> Iterator[Counter[str]]:
-    """What all fixed seeds together have done."""
-    counts: Counter[str] = Counter()
-    yield counts
-    if counts["seeds"] == SEEDS:
-        expected = [
-            *("power cuts", "kills", "crashes of a recovery", "early starts refused", "restarts", "faults"),
-            *("truncations", "purges", "purges of segments", "extensions", "replays read to the end", "bytes lost"),
-        ]
-        assert [each for each in expected if counts[each] < 10] == []
-
-
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
-def test_seeds_find_nothing(first: int, reached: Counter[str]) -> None:
-    for seed in range(first, first + CHUNK):
-        result = run_seed(seed)
-        assert result.violation is None, report(shrink(result), seed)
-        reached.update({"seeds": 1, **result.stats})
-
-
-def test_seeds_of_this_commit_find_nothing() -> None:
-    for seed in drawn("archives", DRAWN):
-        result = run_seed(seed)
-        assert result.violation is None, report(shrink(result), seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(SEEDS + 1, 1_001, CHUNK))
-def test_more_seeds_find_nothing(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        result = run_seed(seed)
-        assert result.violation is None, report(shrink(result), seed)
-
-
-def test_a_seed_does_the_same_again() -> None:
-    first, second = run_seed(12), run_seed(12)
-    assert first.log == second.log
-    assert first.stats == second.stats
-    assert first.digest == second.digest
-
-
-def test_plans_have_all_kinds_of_operations() -> None:
-    plans = [expand(seed) for seed in range(50)]
-    assert {each.kind for plan in plans for each in plan.operations} == set(KINDS)
-    assert {plan.level for plan in plans} == {0, 1, 2}
-    part = plans[0].only([3, 1, 999])
-    assert [each.number for each in part.operations] == [1, 3]
-    assert part.operations[0] == plans[0].operations[1]
-
-
-def cuts_the_catalog_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecordingStore, "_cut", lambda *_: None)
-
-
-def first_finding() -> tuple[int, Any]:
-    for seed in range(1, 300):
-        result = run_seed(seed)
-        if result.violation is not None:
-            return seed, result
-    raise AssertionError("nothing was found in 300 seeds")
-
-
-def test_a_finding_is_shrunk_and_shown_with_the_line_that_repeats_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cuts_the_catalog_alone(monkeypatch)
-    seed, result = first_finding()
-    smaller = shrink(result)
-    assert smaller.violation is not None
-    assert smaller.violation.oracle == result.violation.oracle
-    assert len(smaller.plan.operations) < len(result.plan.operations) // 2
-    text = report(smaller, seed)
-    [line] = [each for each in text.splitlines() if "run it again" in each]
-    arguments = line.split("./run sim ")[1].split()
-    monkeypatch.setattr(sys, "argv", ["sim", *arguments])
-    assert command.main() == 1
-    assert f"run it again: ./run sim {' '.join(arguments)}" in capsys.readouterr().out
-
-
-def test_the_command_runs_seeds_in_processes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["sim", "--archive", "--seeds", "20", "--first", "5", "--jobs", "1"])
-    assert command.main() == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("20 seeds, 0 findings; 1 of them run twice; ")
-    assert all(each in last for each in ("power cuts", "kills", "bytes lost", "seeds/s"))
 
 
 def test_a_part_in_which_nothing_is_found_says_so(
@@ -143,17 +47,6 @@ def test_arguments_that_would_do_nothing_are_refused(
         command.main()
     assert caught.value.code == 2
     assert text in capsys.readouterr().err
-
-
-def test_all_faults_of_the_exam_can_be_planted() -> None:
-    faults = read_faults(ARCHIVE_FAULTS)
-    assert len({fault.name for fault in faults}) == len(faults) >= 20
-    for fault in faults:
-        texts: dict[str, str] = {}
-        for edit in fault.edits:
-            text = texts.get(edit.file) or (ROOT / edit.file).read_text()
-            texts[edit.file] = edit.applied(text)
-            assert texts[edit.file] != text
 
 
 # The oracle, on disks that are made by hand.

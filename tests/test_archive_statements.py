@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from container.archive import error_codes
-from container.archive.archive_counters import recording_position_key
-from container.archive.store.segment_writer import SegmentWriter
-from container.testing import transport_probe as seam
+from container.archive.server.archive_counters import recording_position_key
+from container.archive.server.store.segment_writer import SegmentWriter
+from container.testing.memory import transport_probe as seam
 from container.testing.simulation.disk import SimulatedDisk
 from tests.archive_streams import payloads
 from tests.archive_world import ARCHIVE_ID, IPC, SEGMENT_LENGTH, ArchiveRequests, ArchiveWorld, Subscriber

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from container.aeron import AeronClient, MediaDriver
-from container.testing import transport_probe as probe
-from container.testing.endpoints import PortReservation
+from container.testing.memory import transport_probe as probe
+from container.testing.processes.endpoints import PortReservation
 from tests.archive_streams import HEADER, PADDING, TERM, Streams, frames, on_files, payloads, with_ids
 
 LONG_TERMS = "aeron:ipc?term-length=1m|mtu=1408"

@@ -18,7 +18,7 @@ from container.archive import (
     error_codes,
 )
 from container.errors import ArchiveError, TimedOutError
-from container.testing.memory_transport import MemoryClient
+from container.testing.memory.memory_transport import MemoryClient
 from tests.archive_tour import CHANNEL, REPLAY_CHANNEL
 from tests.archive_world import ArchiveWorld
 from tests.control_world import CONTROL_CHANNEL

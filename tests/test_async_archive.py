@@ -10,8 +10,8 @@ import pytest
 from container.archive.client.archive_connection import STEPS
 from container.archive.client.async_archive import AsyncArchive
 from container.errors import ArchiveError, CodecError, ConfigurationError, RegistrationError, TimedOutError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from tests.scripted_archive import Request, ScriptedArchive, Session
 
 MS = 1_000_000

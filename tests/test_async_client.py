@@ -244,16 +244,6 @@ async def test_a_snapshot_is_requested_and_answered(members: ThreadedMembers, me
                 await call
 
 
-async def test_an_idle_session_is_kept_alive_while_the_loop_is_busy(
-    members: ThreadedMembers, member: PatientMember, run: Run
-) -> None:
-    async with aconnect(**members.settings(), keep_alive_interval=0.02):
-        # The loop's thread waits here, in C, for keep alives that only the poller can send.
-        deadline = time.monotonic() + LIMIT_S
-        while len(members.do(lambda: member.received("SessionKeepAlive"))) < 5:
-            assert time.monotonic() < deadline
-
-
 async def test_an_idle_client_does_not_wake_the_loop(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
     async with aconnect(**members.settings(), keep_alive_interval=0.02) as client:
         await until(lambda: len(member.received("SessionKeepAlive")) >= 3, "some keep alives")
@@ -288,21 +278,6 @@ async def test_a_new_leader_is_followed(members: ThreadedMembers, run: Run) -> N
         while (await client.receive()).payload != b"after":
             pass
         assert led == [4]
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.02, 0.05])
-def test_a_cancelled_connect_leaves_nothing(members: ThreadedMembers, run: Run, seconds: float) -> None:
-    async def scenario() -> None:
-        connecting = asyncio.ensure_future(_await(aconnect(**members.settings())))
-        await asyncio.wait([connecting], timeout=seconds)
-        connecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await connecting
-
-    async def _await(connecting: Any) -> None:
-        await connecting
-
-    run(scenario())
 
 
 async def test_without_a_driver_the_loop_goes_on_and_the_connect_fails(tmp_path: Path, run: Run) -> None:
@@ -351,14 +326,6 @@ async def test_another_thread_is_refused(members: ThreadedMembers, member: Patie
             lambda: asyncio.run_coroutine_threadsafe(client.send(b"x"), loop).result(LIMIT_S)
         )
         assert position > 0
-
-
-async def test_a_client_that_is_forgotten_is_closed_with_a_warning(
-    members: ThreadedMembers, member: PatientMember, run: Run
-) -> None:
-    clients = [await aconnect(**members.settings())]
-    with pytest.warns(ResourceWarning, match="unclosed <AsyncAeronCluster"):
-        clients.clear()
 
 
 def test_a_loop_that_ends_first_ends_the_client(members: ThreadedMembers, member: PatientMember) -> None:

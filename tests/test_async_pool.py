@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -304,15 +302,6 @@ async def test_a_reply_that_the_loop_has_not_heard_of_when_time_is_up_is_returne
         assert counts[:4] == (1, 1, 0, 0)
 
 
-async def test_a_connect_that_is_cancelled_leaves_nothing(members: ThreadedMembers) -> None:
-    connect = asyncio.create_task(connecting(members).__aenter__())
-    await pause(0.05)
-    connect.cancel()
-    await asyncio.wait([connect], timeout=LIMIT_S)
-    assert connect.cancelled()
-    await until(lambda: "cluster-pool" not in [t.name for t in threading.enumerate()], "the end of the threads")
-
-
 def test_wrong_settings_are_refused_at_once(members: ThreadedMembers) -> None:
     class Listening(EgressListener):
         pass
@@ -351,28 +340,6 @@ async def test_another_thread_and_an_unconnected_pool_are_refused(
             return str(refused.value)
 
         assert "belongs to the event loop of another thread" in await asyncio.to_thread(offer)
-
-
-async def test_a_pool_that_is_forgotten_ends_its_thread(members: ThreadedMembers, member: PatientMember) -> None:
-    pool = await connecting(members).__aenter__()
-    await pool.open_all(2)
-    await pause(0.01)  # the loop lets go of the tasks that it ran
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        del pool
-        gc.collect()
-    assert ["unclosed" in str(warning.message) for warning in caught] == [True]
-    await until(lambda: "cluster-pool" not in [t.name for t in threading.enumerate()], "the end of the thread")
-
-
-async def test_a_loop_that_is_busy_keeps_its_sessions(members: ThreadedMembers, member: PatientMember) -> None:
-    async with connecting(members, keep_alive_interval=0.05) as pool:
-        sessions = await pool.open_all(3)
-        before = len(members.do(lambda: member.received("SessionKeepAlive")))
-        threading.Event().wait(0.6)  # the loop's thread, and not the pool's
-        kept = members.do(lambda: member.received("SessionKeepAlive"))[before:]
-        ids = {request["cluster_session_id"] for request in kept}
-        assert {session.cluster_session_id for session in sessions} <= ids
 
 
 @pytest.mark.parametrize("limit", ["_MAX_ARRIVED", "_MAX_ARRIVED_BYTES"])

@@ -22,11 +22,10 @@ from container.errors import (
     ConfigurationError,
     ContainerError,
     MessageTooLongError,
-    Outcome,
     RequestClosedError,
     TimedOutError,
 )
-from tests.client_kinds import FULL, QUICK, Told, probe_soon
+from tests.client_kinds import FULL, QUICK, Told
 from tests.limits import LIMIT_S
 from tests.pauses import pause, until
 from tests.threaded_members import PatientMember, ThreadedMembers, key_of
@@ -167,13 +166,6 @@ async def test_what_nobody_has_foreseen_ends_it_and_is_reported(
     assert reported == ["ZeroDivisionError", "KeyError"]
 
 
-async def test_a_connect_that_is_given_up_leaves_nothing(members: ThreadedMembers) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1), connecting(members):
-            pass
-    assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
 async def test_timed_out_attempts_are_tried_again(members: ThreadedMembers) -> None:
     opening = asyncio.create_task(connecting(members, message_timeout=0.1).__aenter__())
     await asyncio.wait([opening], timeout=0.4)
@@ -217,70 +209,3 @@ async def test_a_client_whose_task_is_cancelled_is_closed_and_leaves_nobody_wait
         with pytest.raises(ClosedError, match="the client's task was cancelled"):
             await client.send(b"late")
     assert told.calls == [("closed", "the client's task was cancelled")]
-
-
-async def test_a_leader_that_began_anew_in_silence_gets_a_new_session(
-    members: ThreadedMembers, member: PatientMember
-) -> None:
-    told = Told()
-    async with connecting(members, callbacks=told, policy=probe_soon()) as client:
-        assert await client.request(b"1:", key=1) == b"1:"
-        member.begin_anew()
-        again = asyncio.create_task(client.request(b"2:", key=2, idempotent=True))
-        once = asyncio.create_task(client.request(b"3:", key=3))
-        assert await again == b"2:"
-        with pytest.raises(RequestClosedError, match="member 0 leads in term 4, and has sent nothing") as ended:
-            await once
-        assert ended.value.outcome == Outcome.UNKNOWN
-        assert (client.sessions, client.state) == (2, ConnectionState.CONNECTED)
-        assert client.client is not None
-        assert client.client.cluster_session_id == 9
-    assert [call[0] for call in told.calls] == ["disconnected", "reconnected", "closed"]
-    closes = [each["cluster_session_id"] for each in members.do(lambda: member.received("SessionCloseRequest"))]
-    assert 9 in closes
-
-
-async def test_a_slow_leader_keeps_its_session(members: ThreadedMembers, member: PatientMember) -> None:
-    told = Told()
-    async with connecting(members, callbacks=told, policy=probe_soon()) as client:
-        member.begin_anew(term_id=3)
-        request = asyncio.create_task(client.request(b"1:", key=1))
-        await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the end of a probe")
-        members.do(lambda: member.message(b"1:", session_id=8))
-        assert await request == b"1:"
-        assert client.sessions == 1
-        probed = [each["cluster_session_id"] for each in members.do(lambda: member.received("SessionCloseRequest"))]
-        assert 8 not in probed
-    assert told.calls == [("closed", "closed by this client")]
-
-
-async def test_a_probe_is_the_next_attempt_when_the_session_ends_meanwhile(
-    members: ThreadedMembers, member: PatientMember
-) -> None:
-    policy = probe_soon(first_delay=LIMIT_S, max_delay=LIMIT_S)
-    async with connecting(members, policy=policy) as client:
-        asked: list[dict[str, Any]] = []
-        member.be_silent()
-        members.do(lambda: member.hooks.update(SessionConnectRequest=asked.append))
-        request = asyncio.create_task(client.request(b"1:", key=1, idempotent=True))
-        await until(lambda: members.do(lambda: list(asked)), "a probe")
-        member.end_session()
-        await until(lambda: client.state is not ConnectionState.CONNECTED, "the end of the session")
-        member.accept(asked[-1])
-        assert await request == b"1:"
-        assert client.sessions == 2
-
-
-async def test_a_client_that_is_closed_beside_a_probe_leaves_nothing(
-    members: ThreadedMembers, member: PatientMember
-) -> None:
-    async with connecting(members, policy=probe_soon()) as client:
-        asked: list[dict[str, Any]] = []
-        member.be_silent()
-        members.do(lambda: member.hooks.update(SessionConnectRequest=asked.append))
-        request = asyncio.create_task(client.request(b"1:", key=1))
-        await until(lambda: members.do(lambda: list(asked)), "a probe")
-    with pytest.raises(RequestClosedError):
-        await request
-    assert client.is_closed
-    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []

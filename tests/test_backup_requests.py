@@ -18,9 +18,9 @@ from container.files.cnc_file import read_mark_file
 from container.files.recording_log import RecordingLog, read_recording_log
 from container.node.cluster_node import ClusterNode
 from container.storage.file_storage import FileStorage
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import wait_until
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from tests.limits import LIMIT_S
 from tests.services import Counter

@@ -17,7 +17,7 @@ import pytest
 import container
 from container.errors import ClusterError
 from container.service.cluster import Cluster
-from container.testing.memory_log import MemoryLog
+from container.testing.memory.memory_log import MemoryLog
 from tests.limits import LIMIT_S
 from tests.test_free_threading import MODULES
 
@@ -47,22 +47,22 @@ OPEN = {
         "transport.counters.Counters",
         "transport.clocks.Clock",
         "transport.clocks.SystemClock",
-        "transport.seam.ClientListener",
+        "transport.transport_seam.ClientListener",
         "transport.streams.PendingAdd",
-        "transport.seam.Client",
-        "transport.seam.SnapshotWriter",
-        "transport.seam.SnapshotReader",
-        "transport.seam.SnapshotStore",
-        "transport.seam.MarkFile",
-        "consensus.event_handler.ConsensusEventHandler",
+        "transport.transport_seam.Client",
+        "transport.transport_seam.SnapshotWriter",
+        "transport.transport_seam.SnapshotReader",
+        "transport.transport_seam.SnapshotStore",
+        "transport.transport_seam.MarkFile",
+        "consensus.consensus_event_handler.ConsensusEventHandler",
         "consensus.pending_service_messages.MessageAppender",
         "consensus.pending_service_messages.PendingMessageSnapshot",
         "consensus.timer_service.TimerHandler",
         "consensus.timer_service.TimerService",
         "consensus.timer_service.TimerSnapshot",
-        "storage.seam.StorageMap",
-        "storage.seam.StorageFile",
-        "storage.seam.Storage",
+        "storage.storage_seam.StorageMap",
+        "storage.storage_seam.StorageFile",
+        "storage.storage_seam.Storage",
     ]
 }
 """The types that classes in Python may derive from: safe to use whatever a derived __init__ leaves out."""

@@ -199,7 +199,7 @@ def test_codecs_run(cache: Path) -> None:
     ("line", "part"),
     [
         ("???:__pyx_f_x [/a/src/container/service/service_handler.cpython-313-x86_64-linux-gnu.so]", "service_handler"),
-        ("???:__pyx_f_x [/a/container/testing/memory_log.cpython-313-x86_64-linux-gnu.so]", "memory transport"),
+        ("???:__pyx_f_x [/a/container/testing/memory/memory_log.cpython-313-x86_64-linux-gnu.so]", "memory transport"),
         ("/b/Python-3.13.0/Python/ceval.c:_PyEval_Vector [/b/lib/libpython3.13.so.1.0]", "CPython"),
         ("./string/memset-vec-unaligned-erms.S:__memset [/usr/lib/libc.so.6]", "libc and loader"),
     ],

@@ -131,7 +131,7 @@ def test_modules_are_made_again_only_when_what_they_are_made_of_changes(tmp_path
 def test_a_module_is_made_of_all_that_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     package = Path("src", "container")
-    found = set(load_setup().made_of(package / "archive" / "recording_events.pyx"))
+    found = set(load_setup().made_of(package / "archive" / "server" / "recording_events.pyx"))
     assert {package / "codecs" / name for name in ("archive.pxd", "archive_codec.h", "sbe.pxd", "sbe_codec.h")} <= found
     assert package / "codecs" / "cluster_codec.h" not in found
     users = set(load_setup().made_of(package / "consensus" / "snapshot_messages.pyx"))
@@ -265,7 +265,7 @@ def test_a_python_that_is_too_old_is_named_before_anything_is_installed() -> Non
 def test_an_extension_is_built_for_each_cython_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     built = {extension.name: extension.sources for extension in load_setup().extensions()}
-    assert built["container.transport.seam"] == ["src/container/transport/seam.pyx"]
+    assert built["container.transport.transport_seam"] == ["src/container/transport/transport_seam.pyx"]
     assert "container.codecs.messages" in built
     assert built.pop("container._cyutility") == []
     assert len(built) == len(list((ROOT / "src").rglob("*.pyx")))

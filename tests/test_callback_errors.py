@@ -19,9 +19,9 @@ from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.errors import AgentTermination, ArchiveError, ClusterError, ContainerError
 from container.service.service_agent import ServiceAgent
 from container.settings.callback_errors import HALT, SKIP, is_foreign
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_member import TICK_NS, ScriptedMember
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
 from tests.node import Node
 
 CLUSTER_NAMES = {

@@ -16,9 +16,9 @@ from container.context import Context
 from container.errors import ConfigurationError
 from container.service.service_handler import PythonServiceHandler, check_service
 from container.testing import MemoryMember
-from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.memory_stores import MemoryMarkFile, MemorySnapshotStore
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_member import ScriptedMember
 from tests.cython_module import compile_module
 
 ROOT = Path(__file__).parents[1]

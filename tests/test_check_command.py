@@ -11,8 +11,17 @@ import pytest
 from container.__main__ import main
 from container.testing import MemoryMember, check_command
 from container.testing.lives import GeneratedLife
+from container.testing.memory import checks
 from tests.services import Adding
-from tests.test_check_environments import wrapper
+from tests.test_check_environments import ALL, PLAIN, wrapper
+
+two_environments = pytest.mark.usefixtures("two_environments")
+
+
+@pytest.fixture(name="two_environments")
+def _two_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of environments compares two, which differ in all that there is, and not five."""
+    monkeypatch.setattr(checks, "ENVIRONMENTS", (PLAIN, ALL))
 
 
 def check(*arguments: str) -> int:
@@ -37,6 +46,7 @@ def test_a_good_service_passes_all_checks(capsys: pytest.CaptureFixture[str]) ->
     assert set(verdicts.values()) == {"ok"}
 
 
+@two_environments
 def test_the_messages_of_a_file_are_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "payloads"
     path.write_text(f"{b'ada+1'.hex()}\n{b'bob+2'.hex()}\n")
@@ -44,6 +54,7 @@ def test_the_messages_of_a_file_are_sent(tmp_path: Path, capsys: pytest.CaptureF
     assert report(capsys)["payloads"] == "ok"
 
 
+@two_environments
 @pytest.mark.parametrize(
     ("service", "failed"),
     [
@@ -84,6 +95,7 @@ def test_a_recording_that_is_none_is_reported_once(tmp_path: Path, capsys: pytes
     assert str(tmp_path) in captured.err
 
 
+@two_environments
 @pytest.mark.parametrize("name", ["Named", "Scheduling"])
 def test_services_of_the_documents_pass_with_no_payloads(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(f"tests.services:{name}", "--seeds", "1", "--events", "100") == 0, capsys.readouterr().out
@@ -91,6 +103,7 @@ def test_services_of_the_documents_pass_with_no_payloads(name: str, capsys: pyte
     assert found == (name == "Named")
 
 
+@two_environments
 def test_the_service_of_the_readme_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +118,7 @@ def test_the_service_of_the_readme_passes(
     assert "NOTHING CHANGED" not in capsys.readouterr().out
 
 
+@two_environments
 @pytest.mark.slow
 def test_the_memory_of_so_many_messages_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--seeds", "1", "--events", "50", "--memory-messages", "20000"]
@@ -138,6 +152,7 @@ def test_without_its_extra_the_wall_clock_is_left_out_and_that_is_reported(
     assert "calls          FAILED  ForbiddenCallError" in output
 
 
+@two_environments
 @pytest.mark.parametrize(
     ("service", "text"),
     [

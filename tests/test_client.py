@@ -37,8 +37,8 @@ from container.errors import (
     SessionLimitError,
     TimedOutError,
 )
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import SteppingIdleStrategy
 from tests import ingress_member
 from tests.client_world import EGRESS, ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect
 from tests.ingress_member import ERROR, OK, IngressMember, Request

@@ -38,7 +38,7 @@ from container.errors import (
     SessionError,
     TimedOutError,
 )
-from container.testing.memory_transport import MemoryClient, SteppingIdleStrategy
+from container.testing.memory.memory_transport import MemoryClient, SteppingIdleStrategy
 from container.transport.message_buffer import BufferClaim
 from tests import ingress_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect, state_of

@@ -13,7 +13,7 @@ import pytest
 from container.aeron import AeronClient
 from container.client import AeronCluster, AsyncConnect, ClientContext, ClientState, SessionPool, aconnect
 from container.errors import ClosedError, ContainerError
-from container.testing.process import wait_until
+from container.testing.processes.process import wait_until
 from tests.client_world import Collecting
 from tests.limits import LIMIT_S
 from tests.threaded_members import PatientMember, ThreadedMembers

@@ -23,7 +23,7 @@ from container.client import (
 )
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import ClosedError, ConfigurationError, LeaderChangedError, RequestTimedOutError
-from container.testing.memory_transport import ManualClock
+from container.testing.memory.memory_transport import ManualClock
 from container.transport.message_buffer import BufferClaim
 from tests import ingress_member, test_async_reconnecting, test_reconnecting
 from tests.client_world import MEMBER_0, MEMBER_1, MS, S, World, elect

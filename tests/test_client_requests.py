@@ -11,7 +11,6 @@ from container.client import AeronCluster, ClientState, Request, RequestCounts, 
 from container.client import requests as requests_module
 from container.client.requests import RequestTable
 from container.errors import (
-    ClosedError,
     ClusterError,
     ConfigurationError,
     LeaderChangedError,
@@ -23,7 +22,7 @@ from container.errors import (
 from tests import ingress_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, S, World, elect
 from tests.ingress_member import IngressMember
-from tests.test_session_pool import Gateway
+from tests.test_session_pool import Gateway, a_new_leader
 from tests.threaded_members import key_of
 
 
@@ -337,23 +336,13 @@ def test_a_key_of_a_pooled_session_is_free_again_in_its_next_session(
     assert first.request(b"7:next", key=7) == b"7:next"
 
 
-def led_by_member_1(world: World, old: Gateway, session_ids: range) -> Gateway:
-    leader = Gateway(world.driver, 1, MEMBER_1)
-    leader.leadership_term_id = 4
-    assert old.egress is not None
-    leader.open_egress(old.egress.channel)
-    for session_id in session_ids:
-        leader.new_leader(ENDPOINTS, session_id=session_id)
-    return leader
-
-
 def test_requests_of_a_pool_are_sent_again_for_their_sessions_or_end(
     world: World, pool: SessionPool, gateway: Gateway
 ) -> None:
     sessions = pool.open_all(3)
     again = [session.begin_request(b"7:", key=7, idempotent=True) for session in sessions]
     once = [session.begin_request(b"8:", key=8) for session in sessions]
-    leader = led_by_member_1(world, gateway, range(100, 104))
+    leader = a_new_leader(world, gateway, range(100, 104))
     for request in once:
         with pytest.raises(LeaderChangedError):
             request.wait()
@@ -362,22 +351,6 @@ def test_requests_of_a_pool_are_sent_again_for_their_sessions_or_end(
     sent = [(request["cluster_session_id"], request["payload"]) for request in leader.received("SessionMessageHeader")]
     assert sent == [(101, b"7:"), (102, b"7:"), (103, b"7:")]
     assert counts(pool) == RequestCounts(sent=6, answered=3, resent=3, unknown=3, unmatched=0, in_flight=0)
-
-
-def test_a_pooled_session_that_is_closed_ends_its_requests_alone(
-    world: World, pool: SessionPool, gateway: Gateway
-) -> None:
-    first, second = pool.open_all(2)
-    requests = [session.begin_request(b"7:", key=7) for session in (first, second)]
-    gateway.session_event(5, ingress_member.CLOSED, "TIMEOUT", session_id=first.cluster_session_id)
-    with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT"):
-        requests[0].wait()
-    assert not requests[1].is_done
-    gateway.message(b"7:done", session_id=second.cluster_session_id)
-    assert requests[1].wait() == b"7:done"
-    first.close()
-    with pytest.raises(ClosedError, match="closed by this client"):
-        first.send(b"x")
 
 
 def test_a_send_of_a_pooled_session_waits_for_room_and_ends(world: World, pool: SessionPool, gateway: Gateway) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 
 EDGES = [-(2**63) + 1, -(2**63) + 2, -(2**62), -1, 0, 1, 2**62, 2**63 - 2, 2**63 - 1]
 IDS = st.one_of(st.integers(1, 40), st.sampled_from(EDGES), st.integers(-(2**63) + 1, 2**63 - 1))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from container.testing.endpoints import PortReservation
+from container.testing.processes.endpoints import PortReservation
 from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parents[1]

@@ -14,9 +14,9 @@ from container.consensus.cluster_clock import TIME_UNITS, ClusterClock
 from container.errors import ClusterError, ConfigurationError
 from container.settings.consensus_module_table import cluster_time_unit_of
 from container.settings.sources import load_consensus_module_settings
-from container.testing.endpoints import PortReservation
-from container.testing.manual_time import ManualClock
-from container.testing.process import wait_until
+from container.testing.memory.manual_time import ManualClock
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 from tests.recordings_world import rows_of
 from tests.services import Counter

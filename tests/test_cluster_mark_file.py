@@ -30,7 +30,7 @@ from container.files.cluster_mark_file import (
 )
 from container.files.error_log import DistinctErrorLog, read_error_log
 from container.storage.file_storage import FileStorage
-from container.testing.manual_time import ManualClock
+from container.testing.memory.manual_time import ManualClock
 
 GOLDEN = Path(__file__).parent / "golden" / "mark_file_service.txt"
 NOW_MS = 1_700_000_000_000

@@ -31,8 +31,8 @@ from container.common.error_texts import stack_text
 from container.errors import ClosedError, ClusterError, ConfigurationError, ContainerError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
 from container.node.directory_lock import DirectoryLock
-from container.testing.endpoints import PortReservation
-from container.testing.process import wait_until
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import wait_until
 from tests.file_rights import for_others
 from tests.limits import LIMIT_S
 from tests.services import Counter

@@ -9,7 +9,7 @@ import pytest
 
 from container.aeron import MediaDriver
 from container.agent.composite_agent import CompositeAgent
-from container.testing import transport_probe as probe
+from container.testing.memory import transport_probe as probe
 from container.transport.idle_strategy import NoOpIdleStrategy, YieldingIdleStrategy
 from tests.limits import LIMIT_S
 

@@ -12,7 +12,7 @@ import pytest
 
 from container.aeron.client import AeronClient
 from container.aeron.media_driver import MediaDriver
-from container.archive.native_archive import Archive
+from container.archive.server.native_archive import Archive
 from container.client import AeronCluster
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common.aeron_defaults import CounterType
@@ -33,9 +33,9 @@ from container.errors import (
 )
 from container.settings.consensus_module_table import ConsensusModuleSettings, consensus_module_settings_table
 from container.settings.sources import load_consensus_module_settings
-from container.testing import transport_probe as probe
-from container.testing.endpoints import MemberEndpoints, PortReservation, members_string
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as probe
+from container.testing.processes.endpoints import MemberEndpoints, PortReservation, members_string
+from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 from tests.services import Quiet
 

@@ -28,10 +28,10 @@ from container.errors import (
 )
 from container.files.cnc_file import CncFile
 from container.files.error_log import read_error_log
-from container.testing.memory_stores import MemorySnapshotStore
-from container.testing.memory_transport import MemoryDriver
-from container.testing.process import wait_until
-from container.testing.recording_service import RecordingService
+from container.testing.memory.memory_stores import MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.recording_service import RecordingService
+from container.testing.processes.process import wait_until
 from container.transport.clocks import SystemClock
 from container.transport.counters import Counter
 from container.transport.idle_strategy import NoOpIdleStrategy

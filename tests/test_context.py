@@ -23,11 +23,11 @@ from container.errors import (
 )
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.sources import load_settings
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock
-from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
-from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.testing.recording_service import RecordingService
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_stores import MemoryMarkFile, MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory.recording_service import RecordingService
 from container.transport.idle_strategy import BackoffIdleStrategy, BusySpinIdleStrategy, SleepingIdleStrategy
 from tests.test_settings import SETTINGS
 
@@ -319,7 +319,7 @@ class Unbuildable:
 
 
 def test_service_can_be_named(tmp_path: Path, client: MemoryClient) -> None:
-    environ = {"AERON_CLUSTER_SERVICE_CLASS_NAME": "container.testing.recording_service:RecordingService"}
+    environ = {"AERON_CLUSTER_SERVICE_CLASS_NAME": "container.testing.memory.recording_service:RecordingService"}
     context = Context(client=client, environ=environ, cluster_dir=tmp_path)
     context.conclude()
     assert type(context.service).__name__ == "RecordingService"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import random
 import struct
 from collections.abc import Callable
@@ -11,92 +12,59 @@ from typing import Any, cast
 import pytest
 
 from container.api import ADMIN_ACTION
-from container.archive.sessions.control_adapter import ControlAdapter, RequestStream
-from container.archive.sessions.control_handler import ControlHandler, ControlRequest
+from container.archive.server.archive_conductor import ArchiveConductor
+from container.archive.server.sessions.control_adapter import ControlAdapter, RequestStream
+from container.archive.server.sessions.control_handler import ControlHandler, ControlRequest
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryDriver
-from container.transport.streams import Publication
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryDriver
+from container.transport.streams import Image, Publication
 from tests.golden.vectors import HEADER, Vector, derive, load
 
 CHANNEL, STREAM_ID = "aeron:ipc?term-length=64k", 10
-HEAD = ["control_session_id", "correlation_id"]
-RECORDING = "recording_id"
-NEW_START = [RECORDING, "new_start_position"]
 GOLDEN = load("archive")
 VERSIONS = range(15)
 UNKNOWN_LOCATION = "unknown sourceLocation"
 
-# Of each message the method, and where its arguments are from behind the request: fields, or values that are not sent.
-# A field that ends in `?` is a flag, and one that ends in `=` may be missing: then it is -1.
-RECORDED = ["stream_id", "source_location?", "auto_stop?", "channel"]
-RECORDED_1 = ["stream_id", "source_location?", False, "channel"]
-REPLAYED = ["replay_stream_id", "file_io_max_length=", "replay_token=", "replay_channel"]
-REPLICATED = ["src_control_channel", "live_destination"]
-CALLS: dict[str, tuple[str, list[Any]]] = {
-    "StartRecordingRequest": ("on_start_recording", RECORDED_1),
-    "StartRecordingRequest2": ("on_start_recording", RECORDED),
-    "ExtendRecordingRequest": ("on_extend_recording", [RECORDING, *RECORDED_1]),
-    "ExtendRecordingRequest2": ("on_extend_recording", [RECORDING, *RECORDED]),
-    "StopRecordingRequest": ("on_stop_recording", ["stream_id", "channel"]),
-    "StopRecordingSubscriptionRequest": ("on_stop_recording_subscription", ["subscription_id"]),
-    "StopRecordingByIdentityRequest": ("on_stop_recording_by_identity", [RECORDING]),
-    "ReplayRequest": ("on_replay", [RECORDING, "position", "length", *REPLAYED]),
-    "BoundedReplayRequest": ("on_bounded_replay", [RECORDING, "position", "length", "limit_counter_id", *REPLAYED]),
-    "StopReplayRequest": ("on_stop_replay", ["replay_session_id"]),
-    "StopAllReplaysRequest": ("on_stop_all_replays", [RECORDING]),
-    "ReplayTokenRequest": ("on_replay_token", [RECORDING]),
-    "ListRecordingRequest": ("on_list_recording", [RECORDING]),
-    "ListRecordingsRequest": ("on_list_recordings", ["from_recording_id", "record_count"]),
-    "ListRecordingsForUriRequest": (
-        "on_list_recordings_for_uri",
-        ["from_recording_id", "record_count", "stream_id", "channel"],
-    ),
-    "FindLastMatchingRecordingRequest": (
-        "on_find_last_matching_recording",
-        ["min_recording_id", "session_id", "stream_id", "channel"],
-    ),
-    "ListRecordingSubscriptionsRequest": (
-        "on_list_recording_subscriptions",
-        ["pseudo_index", "subscription_count", "apply_stream_id?", "stream_id", "channel"],
-    ),
-    "StartPositionRequest": ("on_get_start_position", [RECORDING]),
-    "RecordingPositionRequest": ("on_get_recording_position", [RECORDING]),
-    "StopPositionRequest": ("on_get_stop_position", [RECORDING]),
-    "MaxRecordedPositionRequest": ("on_get_max_recorded_position", [RECORDING]),
-    "TruncateRecordingRequest": ("on_truncate_recording", [RECORDING, "position"]),
-    "PurgeRecordingRequest": ("on_purge_recording", [RECORDING]),
-    "DetachSegmentsRequest": ("on_detach_segments", NEW_START),
-    "DeleteDetachedSegmentsRequest": ("on_delete_detached_segments", [RECORDING]),
-    "PurgeSegmentsRequest": ("on_purge_segments", NEW_START),
-    "AttachSegmentsRequest": ("on_attach_segments", [RECORDING]),
-    "MigrateSegmentsRequest": ("on_migrate_segments", ["src_recording_id", "dst_recording_id"]),
-    "UpdateChannelRequest": ("on_update_channel", [RECORDING, "channel"]),
-    "ReplicateRequest": (
-        "on_replicate",
-        ["src_recording_id", "dst_recording_id", -1, -1, -1, "src_control_stream_id", -1, -1, *REPLICATED, "", b"", ""],
-    ),
-    "TaggedReplicateRequest": (
-        "on_replicate",
-        [
-            *("src_recording_id", "dst_recording_id", -1, "channel_tag_id", "subscription_tag_id"),
-            *("src_control_stream_id", -1, -1, *REPLICATED, "", b"", ""),
-        ],
-    ),
-    "ReplicateRequest2": (
-        "on_replicate",
-        [
-            *("src_recording_id", "dst_recording_id", "stop_position", "channel_tag_id", "subscription_tag_id"),
-            *("src_control_stream_id", "file_io_max_length=", "replication_session_id=", *REPLICATED),
-            *("replication_channel", "encoded_credentials", "src_response_channel"),
-        ],
-    ),
-    "StopReplicationRequest": ("on_stop_replication", ["replication_id"]),
-    "ChallengeResponse": ("on_challenge_response", ["encoded_credentials"]),
-    "KeepAliveRequest": ("on_keep_alive", []),
-    "ArchiveIdRequest": ("on_archive_id", []),
-    "CloseSessionRequest": ("on_close_session", []),
+CALLS = {
+    "StartRecordingRequest": "on_start_recording",
+    "StartRecordingRequest2": "on_start_recording",
+    "ExtendRecordingRequest": "on_extend_recording",
+    "ExtendRecordingRequest2": "on_extend_recording",
+    "StopRecordingRequest": "on_stop_recording",
+    "StopRecordingSubscriptionRequest": "on_stop_recording_subscription",
+    "StopRecordingByIdentityRequest": "on_stop_recording_by_identity",
+    "ReplayRequest": "on_replay",
+    "BoundedReplayRequest": "on_bounded_replay",
+    "StopReplayRequest": "on_stop_replay",
+    "StopAllReplaysRequest": "on_stop_all_replays",
+    "ReplayTokenRequest": "on_replay_token",
+    "ListRecordingRequest": "on_list_recording",
+    "ListRecordingsRequest": "on_list_recordings",
+    "ListRecordingsForUriRequest": "on_list_recordings_for_uri",
+    "FindLastMatchingRecordingRequest": "on_find_last_matching_recording",
+    "ListRecordingSubscriptionsRequest": "on_list_recording_subscriptions",
+    "StartPositionRequest": "on_get_start_position",
+    "RecordingPositionRequest": "on_get_recording_position",
+    "StopPositionRequest": "on_get_stop_position",
+    "MaxRecordedPositionRequest": "on_get_max_recorded_position",
+    "TruncateRecordingRequest": "on_truncate_recording",
+    "PurgeRecordingRequest": "on_purge_recording",
+    "DetachSegmentsRequest": "on_detach_segments",
+    "DeleteDetachedSegmentsRequest": "on_delete_detached_segments",
+    "PurgeSegmentsRequest": "on_purge_segments",
+    "AttachSegmentsRequest": "on_attach_segments",
+    "MigrateSegmentsRequest": "on_migrate_segments",
+    "UpdateChannelRequest": "on_update_channel",
+    "ReplicateRequest": "on_replicate",
+    "TaggedReplicateRequest": "on_replicate",
+    "ReplicateRequest2": "on_replicate",
+    "StopReplicationRequest": "on_stop_replication",
+    "ChallengeResponse": "on_challenge_response",
+    "KeepAliveRequest": "on_keep_alive",
+    "ArchiveIdRequest": "on_archive_id",
+    "CloseSessionRequest": "on_close_session",
 }
 NO_REQUESTS = {
     *("ControlResponse", "Challenge", "Ping", "RecordingDescriptor", "RecordingSubscriptionDescriptor"),
@@ -104,6 +72,9 @@ NO_REQUESTS = {
 }
 FRAGMENTS = {"ListRecordingsForUriRequest", "FindLastMatchingRecordingRequest", "ListRecordingSubscriptionsRequest"}
 CONNECTS = {"ConnectRequest", "AuthConnectRequest"}
+
+type Call = tuple[str, Any, dict[str, Any]]
+"""A method, its first argument, and those that it is given by name."""
 
 
 class World:
@@ -113,7 +84,7 @@ class World:
         self.driver = MemoryDriver()
         self.archive = self.driver.connect("archive")
         self.client = self.driver.connect("client")
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.calls: list[Call] = []
         self.errors: list[Exception] = []
         self.action: Callable[[], object] = lambda: None
         subscription = seam.add_subscription(self.archive, CHANNEL, STREAM_ID)
@@ -124,8 +95,8 @@ class World:
         if not name.startswith("on_"):
             raise AttributeError(name)
 
-        def called(*arguments: Any) -> None:
-            self.calls.append((name, arguments))
+        def called(request: Any, **fields: Any) -> None:
+            self.calls.append((name, request, fields))
             self.action()
 
         return called
@@ -144,7 +115,7 @@ class World:
             pass
         assert result > 0
 
-    def give(self, data: bytes, publication: Publication | None = None) -> list[tuple[str, tuple[Any, ...]]]:
+    def give(self, data: bytes, publication: Publication | None = None) -> list[Call]:
         """What is called for a message."""
         before = len(self.calls)
         self.offer(data, publication)
@@ -196,38 +167,30 @@ def replay(channel: str, correlation_id: int = 1) -> bytes:
 # Messages of Java's encoders
 
 
-def expected_call(vector: Vector, image_correlation_id: int) -> tuple[str, tuple[Any, ...]]:
-    """What the adapter has to call for a message, by the table above."""
+def expected_call(vector: Vector, image: Image) -> Call:
+    """What the adapter has to call for a message: with the fields that Java says its sender has."""
     layout = GOLDEN.layouts[vector.message]
-
-    def value(name: str) -> int | bytes:
-        known = vector.fields[name]
-        if known is None:
-            return b"" if name in layout.var else layout.fields[name].null
-        assert not isinstance(known, list)
-        return known
-
-    def argument(name: object) -> object:
-        if not isinstance(name, str) or name == "":
-            return name
-        if name == "source_location?":
-            return value("source_location") == 0
-        if name.endswith("?"):
-            return value(name[:-1]) == 1
-        if name.endswith("="):
-            return -1 if vector.fields[name[:-1]] is None else value(name[:-1])
-        if name in layout.var and name != "encoded_credentials" and vector.message not in FRAGMENTS:
-            return bytes(cast(bytes, value(name))).decode("ascii")
-        return value(name)
-
-    method, arguments = CALLS[vector.message]
+    is_connect = vector.message in CONNECTS
+    fields: dict[str, Any] = {}
+    for name, known in vector.fields.items():
+        if name in layout.var:
+            is_text = name != "encoded_credentials" and vector.message not in FRAGMENTS
+            value: Any = bytes(cast(bytes, known)).decode() if is_text and known is not None else known
+        else:
+            slot = layout.fields[name]
+            value = slot.null if known is None and slot.since == 0 else known
+        if name == "source_location":
+            name, value = "is_local", value == 0
+        elif name in ("auto_stop", "apply_stream_id"):
+            value = value == 1
+        if value is not None:
+            fields[name] = value
+    if is_connect:
+        return "on_connect", image, fields
     request = ControlRequest(
-        layout.template_id,
-        cast(int, value("control_session_id")),
-        cast(int, value("correlation_id")) if "correlation_id" in layout.fields else -1,
-        image_correlation_id,
+        layout.template_id, fields.pop("control_session_id"), fields.pop("correlation_id", -1), image.correlation_id
     )
-    return method, (request, *map(argument, arguments))
+    return CALLS[vector.message], request, fields
 
 
 def test_the_table_has_every_message_of_the_schema() -> None:
@@ -236,10 +199,21 @@ def test_the_table_has_every_message_of_the_schema() -> None:
 
 def test_the_handlers_interface_has_the_methods_that_are_called() -> None:
     named = {name for name in vars(ControlHandler) if name.startswith("on_")}
-    assert named == {method for method, _ in CALLS.values()} | {"on_connect"}
+    assert named == {*CALLS.values(), "on_connect"}
 
 
-@pytest.mark.parametrize("message", CALLS)
+@pytest.mark.parametrize("handler", [ControlHandler, ArchiveConductor])
+@pytest.mark.parametrize("message", [*CALLS, *sorted(CONNECTS)])
+def test_a_handler_takes_the_fields_of_every_version(handler: type[object], message: str, world: World) -> None:
+    image = seam.image(world.adapter.subscription)
+    assert image is not None
+    vector = next(vector for vector in GOLDEN.vectors if vector.message == message)
+    for version in VERSIONS:
+        method, request, fields = expected_call(derive(GOLDEN, vector, version), image)
+        inspect.signature(getattr(handler, method)).bind(None, request, **fields)
+
+
+@pytest.mark.parametrize("message", [*CALLS, *sorted(CONNECTS)])
 def test_a_request_of_any_version_is_one_call_with_plain_arguments(world: World, message: str) -> None:
     image = seam.image(world.adapter.subscription)
     assert image is not None
@@ -250,25 +224,7 @@ def test_a_request_of_any_version_is_one_call_with_plain_arguments(world: World,
                 assert world.give(derived.encoded) == []
                 assert UNKNOWN_LOCATION in world.error()
             else:
-                assert world.give(derived.encoded) == [expected_call(derived, image.correlation_id)], derived.label
-    assert world.errors == []
-
-
-@pytest.mark.parametrize("message", sorted(CONNECTS))
-def test_a_connect_comes_with_its_image(world: World, message: str) -> None:
-    image = seam.image(world.adapter.subscription)
-    for vector in (vector for vector in GOLDEN.vectors if vector.message == message):
-        for version in VERSIONS:
-            derived = derive(GOLDEN, vector, version)
-            [(method, arguments)] = world.give(derived.encoded)
-            assert method == "on_connect"
-            assert arguments[0] is image
-            names = ("correlation_id", "response_stream_id", "version", "response_channel", "encoded_credentials")
-            wanted: list[Any] = [derived.fields.get(name) for name in (*names, "client_info")]
-            nulls: list[Any] = [-(2**63), -(2**31), 0, b"", b"", b""]
-            wanted = [null if value is None else value for value, null in zip(wanted, nulls, strict=True)]
-            wanted[3], wanted[5] = bytes(wanted[3]).decode(), bytes(wanted[5]).decode()
-            assert list(arguments[1:]) == wanted, derived.label
+                assert world.give(derived.encoded) == [expected_call(derived, image)], derived.label
     assert world.errors == []
 
 
@@ -281,7 +237,7 @@ def test_a_message_that_is_no_request_is_passed_over(world: World, message: str)
 
 def test_a_flag_is_set_by_1_alone(world: World) -> None:
     for value, expected in ((0, False), (1, True), (2, False), (-1, False), (-(2**31), False)):
-        [(_, arguments)] = world.give(
+        [(_, _, fields)] = world.give(
             codecs.encode(
                 "archive",
                 "StartRecordingRequest2",
@@ -293,13 +249,13 @@ def test_a_flag_is_set_by_1_alone(world: World) -> None:
                 channel="aeron:ipc",
             )
         )
-        assert arguments[1:] == (3, False, expected, "aeron:ipc")
+        assert fields == {"stream_id": 3, "is_local": False, "auto_stop": expected, "channel": "aeron:ipc"}
 
 
 def test_a_channel_that_is_not_ascii_reaches_the_handler_that_can_refuse_it(world: World) -> None:
     data = replay("aeron:ipc?alias=x").replace(b"alias=x", b"alias=\xff")
-    [(_, arguments)] = world.give(data)
-    assert arguments[-1] == "aeron:ipc?alias=\ufffd"
+    [(_, _, fields)] = world.give(data)
+    assert fields["replay_channel"] == "aeron:ipc?alias=\ufffd"
 
 
 # Statement 7: foreign schemas, unknown templates, damage
@@ -310,7 +266,7 @@ def test_conformance_7_a_foreign_schema_is_counted_and_the_next_request_served(w
     struct.pack_into("<H", foreign, 4, 111)
     assert world.give(bytes(foreign)) == []
     assert world.error().startswith("expected schemaId=101, actual=111 from aeron:ipc sessionId=")
-    assert [name for name, _ in world.give(list_recording())] == ["on_list_recording"]
+    assert [name for name, *_ in world.give(list_recording())] == ["on_list_recording"]
     assert world.errors == []
 
 
@@ -347,15 +303,17 @@ def test_var_data_longer_than_the_message_is_counted(world: World) -> None:
     for length in (10, 2**31 - 1, 2**31, 2**32 - 1):
         struct.pack_into("<I", data, 64, length)
         assert world.give(bytes(data)) == []
-        assert world.error().startswith("request 6: message is truncated: ")
+        assert world.error().startswith(
+            "request 6: ReplayRequest (version 13, block length 56): message is truncated: "
+        )
 
 
 def test_a_longer_block_and_bytes_behind_the_message_are_of_a_later_version(world: World) -> None:
     data = bytearray(list_recording())
     struct.pack_into("<H", data, 0, 24 + 16)
     struct.pack_into("<H", data, 6, 99)
-    [(_, arguments)] = world.give(bytes(data) + bytes(16) + b"more")
-    assert arguments[1:] == (3,)
+    [(_, _, fields)] = world.give(bytes(data) + bytes(16) + b"more")
+    assert fields == {"recording_id": 3}
 
 
 # Fragments, images, failures
@@ -363,8 +321,8 @@ def test_a_longer_block_and_bytes_behind_the_message_are_of_a_later_version(worl
 
 def test_a_message_in_pieces_is_put_together(world: World) -> None:
     channel = "aeron:ipc?alias=" + "x" * 7000
-    [(_, arguments)] = world.give(replay(channel))
-    assert arguments[-1] == channel
+    [(_, _, fields)] = world.give(replay(channel))
+    assert fields["replay_channel"] == channel
 
 
 def test_messages_of_several_images_do_not_mix(world: World) -> None:
@@ -377,10 +335,10 @@ def test_messages_of_several_images_do_not_mix(world: World) -> None:
     while world.poll():
         polls += 1
     assert polls > 3
-    assert sorted((call[1][0].correlation_id, call[1][-1]) for call in world.calls) == [
+    assert sorted((call[1].correlation_id, call[2]["replay_channel"]) for call in world.calls) == [
         (10 * index + number, channels[index]) for index in range(5) for number in range(3)
     ]
-    images = {call[1][0].correlation_id // 10: call[1][0].image_correlation_id for call in world.calls}
+    images = {call[1].correlation_id // 10: call[1].image_correlation_id for call in world.calls}
     assert len(set(images.values())) == 5
 
 
@@ -389,7 +347,7 @@ def test_a_poll_reads_at_most_ten_fragments(world: World) -> None:
         world.offer(list_recording(correlation_id))
     seam.invoke(world.archive)
     assert [world.adapter.poll() for _ in range(4)] == [10, 10, 5, 0]
-    assert [call[1][0].correlation_id for call in world.calls] == list(range(25))
+    assert [call[1].correlation_id for call in world.calls] == list(range(25))
 
 
 def test_no_image_keeps_the_others_waiting(world: World) -> None:
@@ -400,7 +358,7 @@ def test_no_image_keeps_the_others_waiting(world: World) -> None:
     seam.invoke(world.archive)
     for _ in range(4):
         assert world.adapter.poll() == 10
-    ids = [call[1][0].correlation_id for call in world.calls]
+    ids = [call[1].correlation_id for call in world.calls]
     assert ids.count(1) == ids.count(2) == 20
 
 
@@ -419,8 +377,8 @@ def test_half_a_message_is_not_completed_by_the_next_publication(world: World) -
     world.calls.clear()
     world.errors.clear()
     second = seam.add_publication(world.client, f"{CHANNEL}|session-id=77", STREAM_ID, exclusive=True)
-    [(_, arguments)] = world.give(replay("aeron:ipc?alias=" + "b" * 6000), second)
-    assert arguments[-1] == "aeron:ipc?alias=" + "b" * 6000
+    [(_, _, fields)] = world.give(replay("aeron:ipc?alias=" + "b" * 6000), second)
+    assert fields["replay_channel"] == "aeron:ipc?alias=" + "b" * 6000
     assert world.errors == []
 
 
@@ -448,7 +406,7 @@ def test_what_the_handler_raises_is_reported_and_the_next_request_served(world: 
     world.offer(list_recording(1))
     world.offer(list_recording(2))
     assert world.poll() == 2
-    assert [call[1][0].correlation_id for call in world.calls] == [1, 2]
+    assert [call[1].correlation_id for call in world.calls] == [1, 2]
     assert [str(error) for error in world.errors] == ["a conductor's"]
 
 
@@ -465,7 +423,7 @@ def test_what_ends_an_agent_ends_the_poll_and_the_request_is_not_done_again(worl
         world.poll()
     assert world.errors == []
     assert world.poll() == 1
-    assert [call[1][0].correlation_id for call in world.calls] == [1, 2]
+    assert [call[1].correlation_id for call in world.calls] == [1, 2]
 
 
 def test_a_handler_may_reject_the_image_of_its_request(world: World) -> None:

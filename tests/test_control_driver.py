@@ -14,9 +14,9 @@ from container.archive.client.aeron_archive import AeronArchive
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.codecs import messages as codecs
 from container.errors import ArchiveError
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.memory_transport import SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import SteppingIdleStrategy
+from container.testing.processes.endpoints import PortReservation
 from container.transport.streams import Image, Publication, Subscription
 from tests.control_world import ARCHIVE_ID, CONTROL_CHANNEL, CONTROL_STREAM_ID, VERSION, ControlWorld
 from tests.limits import LIMIT_S

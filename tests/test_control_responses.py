@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
-from container.archive.sessions import responses
-from container.archive.store.catalog import Catalog
+from container.archive.server.sessions import responses
+from container.archive.server.store.catalog import Catalog
 from container.codecs import messages as codecs
 from container.errors import AeronError, ArchiveError
 from container.files.catalog import RecordingDescriptor
 from container.storage.file_storage import FileStorage
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryDriver
 from container.transport.streams import Publication, Subscription
 from tests.golden.vectors import load
 

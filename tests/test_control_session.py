@@ -14,12 +14,12 @@ from container.archive.authentication import Authenticator, DenyAll, SessionProx
 from container.archive.client.aeron_archive import AeronArchive
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.error_codes import AUTHENTICATION_REJECTED, GENERIC, UNAUTHORISED_ACTION, UNKNOWN_RECORDING
-from container.archive.sessions.control_handler import ControlRequest
-from container.archive.sessions.control_session import STATES, ControlSession
+from container.archive.server.sessions.control_handler import ControlRequest
+from container.archive.server.sessions.control_session import STATES, ControlSession
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import SteppingIdleStrategy
 from container.transport.streams import Image
 from tests.control_world import (
     CONNECT_TIMEOUT_MS,
@@ -1257,7 +1257,7 @@ def test_times_far_in_the_future_are_no_times() -> None:
     client = world.connect()
     client.request_session()
     world.work()
-    [(_, (image, *_))] = world.calls
+    [(_, image)] = world.calls
     session = made(world, image, connect_timeout_ns=2**63 - 1, liveness_check_interval_ns=2**63 - 1)
     world.clock.advance(10**18)
     session.do_work()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from container.archive.replication_request import ReplicationRequest
+from container.archive.server.sessions.replication_request import ReplicationRequest
 from container.client import ClientContext
 from container.errors import ConfigurationError, ContainerError
 from tests.client_world import World

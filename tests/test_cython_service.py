@@ -11,7 +11,7 @@ import pytest
 
 from container.api import CloseReason
 from container.errors import AgentTermination, ArchiveError, ClusterError
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 from tests import hostile
 from tests.cython_module import compile_cython, compile_module, load_module
 from tests.replay_world import Tally, egress, of_kind, replayed

@@ -7,9 +7,9 @@ import errno
 import pytest
 
 from container.archive.error_codes import GENERIC
-from container.archive.sessions.control_session import SESSION_CLOSED, ControlSession
-from container.archive.sessions.deletion_session import DeletionSession
-from container.archive.store.recording_store import Deletion
+from container.archive.server.sessions.control_session import SESSION_CLOSED, ControlSession
+from container.archive.server.sessions.deletion_session import DeletionSession
+from container.archive.server.store.recording_store import Deletion
 from container.errors import ArchiveError
 from container.testing.simulation.disk import SimulatedDisk
 from tests.control_world import ERROR, ControlWorld, RawClient

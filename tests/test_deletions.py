@@ -23,8 +23,8 @@ from container.operate.logs import Wanted, _messages
 from container.operate.marks import now_ms
 from container.recordings.member import open_member
 from container.settings.consensus_module_table import consensus_module_settings_table
-from container.testing.endpoints import PortReservation
-from container.testing.process import wait_until
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 from tests.operator_world import Words
 from tests.services import Adding

@@ -15,8 +15,8 @@ import container
 from container.api import ClientSession, Header, MessageBuffer
 from container.common.differences import NOTHING, first_difference, shown_apart
 from container.service.state_difference import state_difference
-from container.testing.checks import DivergenceError, check_restarts, check_upgrade
-from container.testing.scripted_consensus_module import ScheduleTimer, SessionMessage
+from container.testing.memory.checks import DivergenceError, check_restarts, check_upgrade
+from container.testing.memory.scripted_consensus_module import ScheduleTimer, SessionMessage
 from container.testing.simulation import OpenSession, Plan, Send, SimulationFailure, simulate
 from tests.services import Adding, life
 

@@ -25,7 +25,7 @@ from container.node.cluster_node import aeron_dir_of
 from container.node.directory_lock import NOTE_NAME, DirectoryLock
 from container.node.java_node import JavaNode
 from container.storage.file_storage import FileStorage
-from container.testing.endpoints import PortReservation
+from container.testing.processes.endpoints import PortReservation
 from container.transport.clocks import SystemClock
 from tests.limits import LIMIT_S
 from tests.services import Counter

@@ -40,8 +40,8 @@ from container.files.error_log import (
     read_error_log,
 )
 from container.service.service_counters import ServiceCounters
-from container.testing.manual_time import ManualClock
-from container.testing.memory_transport import MemoryDriver
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_transport import MemoryDriver
 
 NOW_MS = 1_700_000_000_000
 MS = 1_000_000

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import socket
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -33,6 +35,7 @@ from container.errors import (
 from tests import ingress_member
 from tests.client_kinds import (
     AWAITED,
+    AWAITED_ONCE,
     CONNECTING_ONCE,
     KINDS,
     RECONNECTING,
@@ -42,11 +45,15 @@ from tests.client_kinds import (
     Told,
     TwoMembers,
     await_threads,
+    probe_soon,
 )
+from tests.limits import LIMIT_S
+from tests.pauses import pause, until
 from tests.threaded_members import PatientMember, ThreadedMembers, key_of
 
-every_kind, awaited_kinds, kinds_that_connect_once, reconnecting_kinds = (
-    pytest.mark.parametrize("kind", kinds, ids=str) for kinds in (KINDS, AWAITED, CONNECTING_ONCE, RECONNECTING)
+every_kind, awaited_kinds, kinds_that_are_awaited_once, kinds_that_connect_once, reconnecting_kinds = (
+    pytest.mark.parametrize("kind", kinds, ids=str)
+    for kinds in (KINDS, AWAITED, AWAITED_ONCE, CONNECTING_ONCE, RECONNECTING)
 )
 REJECTED = (ingress_member.AUTHENTICATION_REJECTED, "no")
 
@@ -284,6 +291,51 @@ async def test_without_a_cluster_the_connect_ends_and_leaves_nothing(kind: Kind,
     ):
         async with kind.connecting(members, message_timeout=0.1):
             pass
+
+
+@awaited_kinds
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.02, 0.05])
+async def test_a_connect_that_is_cancelled_leaves_nothing(kind: Kind, members: ThreadedMembers, seconds: float) -> None:
+    async def connect() -> None:
+        async with kind.connecting(members):
+            raise AssertionError("there is no member")
+
+    connecting = asyncio.create_task(connect())
+    await asyncio.wait([connecting], timeout=seconds)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+# Threads
+
+
+@awaited_kinds
+async def test_a_session_is_kept_alive_while_the_loop_is_busy(kind: Kind, member: PatientMember) -> None:
+    async with kind.connecting(member.members, keep_alive_interval=0.02) as client:
+        session_id = client.connection.cluster_session_id
+        deadline = time.monotonic() + LIMIT_S
+        # The loop's thread waits here, in C, for keep alives that only the client's thread can send.
+        while [each["cluster_session_id"] for each in keep_alives(member)].count(session_id) < 5:
+            assert time.monotonic() < deadline
+
+
+def keep_alives(member: PatientMember) -> list[dict[str, Any]]:
+    return member.members.do(lambda: member.received("SessionKeepAlive"))
+
+
+@kinds_that_are_awaited_once
+async def test_a_client_that_is_forgotten_ends_its_thread_with_a_warning(kind: Kind, member: PatientMember) -> None:
+    clients = [await kind.connect(**member.members.settings()).__aenter__()]
+    await pause(0.01)  # the loop lets go of the tasks that it ran
+
+    def forget() -> None:
+        clients.clear()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match=f"unclosed <{type(clients[0]).__name__}"):
+        forget()
 
 
 # Leaders
@@ -533,6 +585,80 @@ async def test_a_new_leader_is_told(kind: Kind, member: PatientMember) -> None:
         assert await client.request(b"7:", key=7) == b"7:"
     assert told.calls[0] == ("leader", 0, 9)
     assert heard == [9]
+
+
+# Leaders that are silent
+
+
+@reconnecting_kinds
+async def test_a_leader_that_began_anew_in_silence_gets_a_new_session(kind: Kind, member: PatientMember) -> None:
+    told = Told()
+    async with kind.connecting(member.members, callbacks=told, policy=probe_soon()) as client:
+        assert await client.request(b"1:", key=1) == b"1:"
+        member.begin_anew()
+        again = client.ask(b"2:", key=2, idempotent=True)
+        once = client.ask(b"3:", key=3)
+        assert await again == b"2:"
+        with pytest.raises(RequestClosedError, match="member 0 leads in term 4, and has sent nothing") as ended:
+            await once
+        assert ended.value.outcome == Outcome.UNKNOWN
+        assert (client.session.sessions, client.is_connected) == (2, True)
+        assert client.connection.cluster_session_id == 9
+    assert [call[0] for call in told.calls] == ["disconnected", "reconnected", "closed"]
+    await until(lambda: 9 in closed_sessions(member), "the close request of the new session")
+
+
+def closed_sessions(member: PatientMember) -> list[int]:
+    """The sessions that clients have asked the member to close."""
+    return [each["cluster_session_id"] for each in member.members.do(lambda: member.received("SessionCloseRequest"))]
+
+
+@reconnecting_kinds
+async def test_a_slow_leader_keeps_its_session(kind: Kind, member: PatientMember) -> None:
+    told = Told()
+    async with kind.connecting(member.members, callbacks=told, policy=probe_soon()) as client:
+        member.begin_anew(term_id=3)
+        request = client.ask(b"1:", key=1)
+        await client.until(lambda: closed_sessions(member), "the end of a probe")
+        member.members.do(lambda: member.message(b"1:", session_id=8))
+        assert await request == b"1:"
+        assert client.session.sessions == 1
+        assert 8 not in closed_sessions(member)
+    assert told.calls == [("closed", "closed by this client")]
+
+
+def keep_connect_requests(member: PatientMember) -> list[dict[str, Any]]:
+    """The member answers nothing; what asks for sessions comes into the list."""
+    asked: list[dict[str, Any]] = []
+    member.be_silent()
+    member.members.do(lambda: member.hooks.update(SessionConnectRequest=asked.append))
+    return asked
+
+
+@reconnecting_kinds
+async def test_a_probe_is_the_next_attempt_when_the_session_ends_meanwhile(kind: Kind, member: PatientMember) -> None:
+    policy = probe_soon(first_delay=LIMIT_S, max_delay=LIMIT_S)
+    async with kind.connecting(member.members, policy=policy) as client:
+        asked = keep_connect_requests(member)
+        request = client.ask(b"1:", key=1, idempotent=True)
+        await client.until(lambda: member.members.do(lambda: list(asked)), "a probe")
+        member.end_session()
+        await client.until(lambda: not client.is_connected, "the end of the session")
+        member.accept(asked[-1])
+        assert await request == b"1:"
+        assert client.session.sessions == 2
+
+
+@reconnecting_kinds
+async def test_a_client_that_is_closed_beside_a_probe_leaves_nothing(kind: Kind, member: PatientMember) -> None:
+    async with kind.connecting(member.members, policy=probe_soon()) as client:
+        asked = keep_connect_requests(member)
+        request = client.ask(b"1:", key=1)
+        await client.until(lambda: member.members.do(lambda: list(asked)), "a probe")
+    with pytest.raises(RequestClosedError):
+        await request
+    assert client.owner.is_closed
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def fail_first_attempt(monkeypatch: pytest.MonkeyPatch, kind: Kind, error: OSError) -> list[int]:

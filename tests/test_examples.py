@@ -12,7 +12,7 @@ import pytest
 from container.api import TimeUnit
 from container.errors import AgentTermination, SnapshotError
 from container.testing import MemoryMember
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 from examples.auction_service import (
     MAX_CLOSED,
     MAX_OPEN,

@@ -14,15 +14,15 @@ import pytest
 from container.aeron import AeronClient, MediaDriver
 from container.client import AeronCluster, ClientContext
 from container.errors import ClosedError, ConfigurationError, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.memory_transport import SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import SteppingIdleStrategy
+from container.testing.processes.endpoints import PortReservation
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, VirtualTime
 from container.transport.counters import Counter
-from container.transport.seam import Client
 from container.transport.streams import Image, PendingAdd, Publication, Subscription
+from container.transport.transport_seam import Client
 from tests.aeron_session import until
 from tests.client_world import Collecting
 from tests.fabric_world import LATENCY, MS, FabricWorld, S, image_of, offer, read

@@ -40,10 +40,10 @@ from container.files.error_log import DistinctErrorLog, read_error_log
 from container.files.recording_log import read_recording_log
 from container.recordings.live import read_archive_mark, read_cluster_mark
 from container.storage.file_storage import FileStorage
-from container.testing.manual_time import ManualClock
-from container.testing.memory_stores import MemorySnapshotStore
-from container.testing.memory_transport import MemoryClient
-from container.testing.recording_service import RecordingService
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_stores import MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryClient
+from container.testing.memory.recording_service import RecordingService
 from container.transport.clocks import SystemClock
 from tests.file_rights import mode
 from tests.soak.disk import SmallDisk, unavailable_reason
@@ -361,10 +361,10 @@ OWNER = """
 import sys
 from pathlib import Path
 from container.clustered_service_container import ClusteredServiceContainer
-from container.testing.memory_transport import MemoryDriver
-from container.testing.memory_stores import MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.memory_stores import MemorySnapshotStore
 from container.transport.clocks import SystemClock
-from container.testing.recording_service import RecordingService
+from container.testing.memory.recording_service import RecordingService
 client = MemoryDriver(SystemClock()).connect("owner")
 with ClusteredServiceContainer.launch(
     RecordingService(), client=client, snapshot_store=MemorySnapshotStore(client), cluster_dir=sys.argv[1], environ={}
@@ -584,7 +584,7 @@ import sys
 from pathlib import Path
 from container.aeron import AeronClient, MediaDriver
 from container.errors import RegistrationError
-from container.testing.transport_probe import add_publication, add_subscription, offer
+from container.testing.memory.transport_probe import add_publication, add_subscription, offer
 disk = Path(sys.argv[1])
 with MediaDriver.launch_embedded(disk / "driver") as driver, AeronClient(driver.aeron_dir, use_invoker=False) as client:
     subscription = add_subscription(client, "aeron:ipc", 1)

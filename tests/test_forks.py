@@ -26,10 +26,10 @@ from container.common import forks
 from container.files.cluster_mark_file import ClusterMarkFile
 from container.files.error_log import DistinctErrorLog, read_error_log
 from container.run_service import run
-from container.testing import transport_probe as probe
-from container.testing.process import Process
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory import transport_probe as probe
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_member import ScriptedMember
+from container.testing.processes.process import Process
 from container.transport.message_buffer import BufferClaim
 from tests.aeron_session import connect, until
 from tests.forking import Child, not_refused

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock
-from container.testing.memory_log import MemoryImage, MemoryLog
-from container.testing.memory_transport import MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_log import MemoryImage, MemoryLog
+from container.testing.memory.memory_transport import MemoryDriver
 from container.transport.fragment_assembler import BytesAssembler, FragmentAssembler, SessionFragmentAssembler
 from container.transport.streams import FragmentHandler
 

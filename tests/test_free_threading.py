@@ -25,8 +25,8 @@ from container.aeron import AeronClient, MediaDriver
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
 from container.client import aconnect
 from container.errors import ClosedError
-from container.testing import transport_probe as probe
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory import transport_probe as probe
+from container.testing.memory.scripted_member import ScriptedMember
 from tests.aeron_session import Stream, connect
 from tests.limits import LIMIT_S
 from tests.test_build import load_setup

@@ -12,9 +12,9 @@ import container
 from container.aeron.client import AeronClient
 from container.client import AeronCluster
 from container.common.aeron_defaults import INGRESS_STREAM_ID
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import wait_until
 from tests.fuzz.mutations import MUTATIONS, whole
 from tests.golden.vectors import load
 from tests.limits import LIMIT_S

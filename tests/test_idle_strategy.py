@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from container.errors import ConfigurationError
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from container.transport.idle_strategy import (
     BackoffIdleStrategy,
     BusySpinIdleStrategy,

@@ -11,9 +11,9 @@ from container.client import AeronCluster
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import INGRESS_STREAM_ID
 from container.node.cluster_node import ClusterNode
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import wait_until
 from container.transport.streams import Publication
 from tests.limits import LIMIT_S
 from tests.services import Counter

@@ -16,8 +16,8 @@ import pytest
 
 from container.aeron import AeronClient, MediaDriver
 from container.errors import DriverTimeoutError
-from container.testing import transport_probe as probe
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as probe
+from container.testing.processes.process import wait_until
 from tests.aeron_session import IPC, connect, until
 from tests.cython_module import compile_module
 from tests.limits import LIMIT_S
@@ -272,7 +272,7 @@ def test_a_process_ends_while_a_daemon_thread_is_in_a_call() -> None:
     result = run(
         "import threading\n"
         "from container.aeron import AeronClient, MediaDriver\n"
-        "from container.testing import transport_probe as probe\n"
+        "from container.testing.memory import transport_probe as probe\n"
         "driver = MediaDriver.launch_embedded()\n"
         "client = AeronClient(driver.aeron_dir, keepalive_interval_ms=1)\n"
         "publication = probe.add_publication(client, 'aeron:ipc', 1)\n"
@@ -293,7 +293,7 @@ def test_a_fork_leaves_the_thread_to_the_parent(driver: MediaDriver) -> None:
     result = run(
         "import os, threading\n"
         "from container.aeron import AeronClient\n"
-        "from container.testing import transport_probe as probe\n"
+        "from container.testing.memory import transport_probe as probe\n"
         f"client = AeronClient({driver.aeron_dir!r}, keepalive_interval_ms=20)\n"
         "publication = probe.add_publication(client, 'aeron:ipc', 1)\n"
         "child = os.fork()\n"

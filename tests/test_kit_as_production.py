@@ -15,10 +15,10 @@ from container.consensus.timer_service import PriorityHeapTimerService, TimerHan
 from container.context import Context
 from container.errors import ClusterError, ConcurrentConcludeError, MessageTooLongError, SnapshotError
 from container.testing import MemoryMember
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_consensus_module import CancelTimer, CloseSession, ScheduleTimer, ScriptError
-from container.testing.scripted_member import ScriptedMember
-from container.testing.scripted_messages import decode, decode_service_message, encode
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_consensus_module import CancelTimer, CloseSession, ScheduleTimer, ScriptError
+from container.testing.memory.scripted_member import ScriptedMember
+from container.testing.memory.scripted_messages import decode, decode_service_message, encode
 from container.testing.simulation import Crash, OpenSession, Plan, Send, SimulationFailure, simulate
 from container.transport.idle_strategy import IdleStrategy
 from tests.services import Adding

@@ -21,7 +21,7 @@ import pytest
 from container.aeron import MediaDriver
 from container.common.line_printer import non_blocking_copy, print_line
 from container.files.cnc_file import FileFormatError, read_mark_file
-from container.testing.process import wait_until
+from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[1]

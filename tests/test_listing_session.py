@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from container.archive.error_codes import GENERIC, UNKNOWN_RECORDING
-from container.archive.sessions.control_session import SESSION_CLOSED, ControlSession
-from container.archive.sessions.listing_session import ListingSession, SubscriptionListing, find_last_matching
+from container.archive.server.sessions.control_session import SESSION_CLOSED, ControlSession
+from container.archive.server.sessions.listing_session import ListingSession, SubscriptionListing, find_last_matching
 from container.errors import ArchiveError
 from container.testing.simulation.disk import SimulatedDisk
 from tests.control_world import ERROR, RECORDING_UNKNOWN, SUBSCRIPTION_UNKNOWN, ControlWorld, RawClient

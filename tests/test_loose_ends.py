@@ -15,11 +15,11 @@ from container.api import BACK_PRESSURED, SessionMessages
 from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.errors import ClaimLostError, ClusterError, ClusterEvent
 from container.settings.callback_errors import HALT, SKIP
-from container.testing import transport_probe as probe
-from container.testing.memory_log import MemoryLog
-from container.testing.memory_transport import MemoryClient, MemoryPublication
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory import transport_probe as probe
+from container.testing.memory.memory_log import MemoryLog
+from container.testing.memory.memory_transport import MemoryClient, MemoryPublication
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from tests.aeron_session import Stream, connect, until
 from tests.client_world import MEMBER_0, World

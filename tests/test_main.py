@@ -20,13 +20,13 @@ from container.__main__ import main
 from container.aeron.media_driver import MediaDriver
 from container.codecs.messages import decode
 from container.errors import AuthenticationError, ConfigurationError, MarkFileError
-from container.settings.table import settings_table
-from container.testing.process import Process, wait_until
+from container.settings.container_table import settings_table
+from container.testing.processes.process import Process, wait_until
 from tests.limits import LIMIT_S
 from tests.test_settings import NAMES, OTHER_VALUES
 
 ROOT = Path(__file__).parents[1]
-SERVICE = "container.testing.recording_service:RecordingService"
+SERVICE = "container.testing.memory.recording_service:RecordingService"
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_service_is_found_from_the_current_directory(
     contexts: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_own_service.py").write_text(
-        "from container.testing.recording_service import RecordingService as Mine\n"
+        "from container.testing.memory.recording_service import RecordingService as Mine\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -160,7 +160,7 @@ def test_help_tells_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "no.such.module:Name"], "module no.such.module cannot be imported: ModuleNotFoundError"),
         (["run", "tests.node:Nobody"], "service_class_name='tests.node:Nobody': tests.node has no Nobody"),
         (
-            ["run", "container.testing.scripted_member:ScriptedMember"],
+            ["run", "container.testing.memory.scripted_member:ScriptedMember"],
             "ScriptedMember has no callback on_start(): derive it from",
         ),
         (["run", "tests.test_container:CoroutineService"], "CoroutineService.on_timer_event is a coroutine function"),
@@ -414,6 +414,6 @@ def test_ctrl_c_while_the_package_is_imported_is_one_line(
 def test_ctrl_c_while_a_client_waits_is_one_line(
     word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(f"container.client.command._{word}", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(f"container.client.client_command._{word}", Mock(side_effect=KeyboardInterrupt))
     assert code_of("client", "--ingress", "0=localhost:1", word) == 130
     assert capsys.readouterr().err == "aeron-cluster: interrupted\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from container.errors import TimedOutError
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock, SteppingIdleStrategy
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 
 
 def test_a_manual_clock_moves_by_hand_alone(client: MemoryClient, clock: ManualClock) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
+from container.archive.server.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
 from container.errors import ClusterEvent, MarkFileError
 from container.files.cluster_mark_file import ClusterMarkFile, mark_file_name
 from container.files.error_log import DistinctErrorLog

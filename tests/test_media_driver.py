@@ -21,7 +21,7 @@ from container.aeron import (
 )
 from container.common.closed_files import closed_to_others
 from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
-from container.testing import transport_probe as probe
+from container.testing.memory import transport_probe as probe
 from tests.aeron_session import connect, until
 from tests.file_rights import mode
 from tests.forking import Child

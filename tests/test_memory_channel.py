@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from container.errors import RegistrationError
-from container.testing.memory_channel import MemoryChannel
+from container.testing.memory.memory_channel import MemoryChannel
 
 MANUAL = "aeron:udp?control-mode=manual"
 

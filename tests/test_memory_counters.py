@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from container.errors import RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 
 
 def test_counters_are_in_the_layout_of_a_driver(driver: MemoryDriver, client: MemoryClient) -> None:

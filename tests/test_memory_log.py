@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from container.errors import AeronError, ConfigurationError
-from container.testing import transport_probe as seam
-from container.testing.memory_log import Frame, MemoryImage, MemoryLog
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_log import Frame, MemoryImage, MemoryLog
 
 TERM_LENGTH = 64 * 1024
 MTU_LENGTH = 1408

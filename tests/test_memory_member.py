@@ -25,8 +25,8 @@ from container.api import (
 )
 from container.errors import ConfigurationError, ContainerError, SnapshotError
 from container.testing import MemoryMember, MemorySnapshot
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_consensus_module import ScriptError
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_consensus_module import ScriptError
 from examples.auction_service import AuctionClosed, AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import ANSWER, TRANSFER, LedgerService, Status
 

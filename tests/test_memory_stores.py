@@ -14,11 +14,11 @@ from container.errors import (
     RegistrationError,
     TimedOutError,
 )
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
-from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport.seam import SnapshotReader
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.memory_stores import MemoryMarkFile, MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
+from container.transport.transport_seam import SnapshotReader
 
 BACK_PRESSURED, ADMIN_ACTION = -2, -3
 MESSAGES = [b"begin", b"", b"x" * 5_000, b"end"]

@@ -16,13 +16,13 @@ from container.errors import (
     RegistrationError,
     TimedOutError,
 )
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock
-from container.testing.memory_log import MemoryLog
-from container.testing.memory_transport import MemoryClient, MemoryDriver, MemoryPublication
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_log import MemoryLog
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver, MemoryPublication
 from container.transport.counters import Counter
-from container.transport.seam import Client
 from container.transport.streams import Image, PendingAdd, Publication, Subscription
+from container.transport.transport_seam import Client
 
 IPC = "aeron:ipc"
 STREAM = 10

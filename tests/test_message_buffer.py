@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim, Header, MessageBuffer
 
 DATA = bytes(range(200))

@@ -13,8 +13,8 @@ import pytest
 from container.errors import ClusterError, ClusterTermination, ConfigurationError
 from container.node import java_node
 from container.node.java_node import JavaNode
-from container.testing.endpoints import PortReservation
-from container.testing.process import Process, is_alive, wait_until
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import Process, is_alive, wait_until
 from tests.limits import LIMIT_S
 from tests.services import Counter
 

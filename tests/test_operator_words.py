@@ -20,7 +20,7 @@ from container.files.recording_log import RecordingLogEntry, encode_entry, read_
 from container.operate import processes, recording_logs
 from container.operate.answers import RefusedError
 from container.operate.processes import process_state
-from container.testing.recordings import descriptor_of, write_catalog
+from container.testing.processes.recordings import descriptor_of, write_catalog
 from tests.operator_world import STATE, Terminal, Words, written
 from tests.recordings_world import World, archive_mark, rows_of, write_mark
 from tests.soak.disk import SmallDisk, unavailable_reason

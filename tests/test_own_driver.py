@@ -28,7 +28,7 @@ from container.client import (
     reconnecting,
 )
 from container.errors import ClosedError, ConfigurationError, DriverTimeoutError, TimedOutError
-from container.testing.process import wait_until
+from container.testing.processes.process import wait_until
 from tests.forking import Child
 from tests.limits import LIMIT_S
 from tests.threaded_members import PatientMember, ThreadedMembers

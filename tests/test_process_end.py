@@ -16,8 +16,8 @@ import container
 from container.api import ClientSession, CloseReason
 from container.common import process_end
 from container.common.process_end import Stage, close_at_end
-from container.testing.endpoints import PortReservation
-from container.testing.process import wait_until
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 from tests.services import Counter
 
@@ -130,7 +130,7 @@ def test_a_program_whose_service_failed_ends_with_its_own_code(port: int, mode: 
 @pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
 def test_a_node_that_has_failed_closes_what_is_left(port: int, mode: str) -> None:
     code = FAILING.format(mode=mode) + (
-        "from container.testing.process import wait_until\n"
+        "from container.testing.processes.process import wait_until\n"
         "wait_until(lambda: not any(path.exists() for path in (Path(node.aeron_dir), node.directory)), 60, 'its end')\n"
         "print(repr(node.failure))\n"
         "os._exit(0)\n"

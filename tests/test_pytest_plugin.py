@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import aeron_cluster_pytest
-import container.testing.checks  # a run in this process must not load what is compiled a second time
+import container.testing.memory.checks  # a run in this process must not load what is compiled a second time
 
 pytest_plugins = ["pytester"]
 
@@ -504,7 +504,7 @@ def test_it_can_be_left_out(pytester: pytest.Pytester, installed: Path) -> None:
 
 
 def test_the_package_names_it_as_its_plugin() -> None:
-    assert "container.testing.checks" in sys.modules
+    assert "container.testing.memory.checks" in sys.modules
     text = (SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8")
     assert '[project.entry-points.pytest11]\naeron_cluster = "aeron_cluster_pytest"\n' in text
-    assert container.testing.checks.compare_golden_snapshot.__doc__
+    assert container.testing.memory.checks.compare_golden_snapshot.__doc__

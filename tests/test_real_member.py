@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from container.errors import ClusterError
-from container.testing.recording_service import RecordingService
+from container.testing.memory.recording_service import RecordingService
 from tests.real_member import RealMember
 
 

@@ -21,7 +21,6 @@ from container.errors import (
     ClosedError,
     ClusterError,
     ContainerError,
-    Outcome,
     RequestClosedError,
 )
 from tests.client_kinds import FULL, QUICK, Told, probe_soon
@@ -177,69 +176,6 @@ def test_a_forked_child_neither_connects_nor_sends_what_waits(members: ThreadedM
         member.accept_again()
         assert waiting.wait() == b"7:"
         assert member.sent() == [b"7:"]
-
-
-def test_a_leader_that_began_anew_in_silence_gets_a_new_session(
-    members: ThreadedMembers, member: PatientMember
-) -> None:
-    told = Told()
-    with connecting(members, callbacks=told, policy=probe_soon()) as client:
-        assert client.request(b"1:", key=1) == b"1:"
-        member.begin_anew()
-        again = client.begin_request(b"2:", key=2, idempotent=True)
-        once = client.begin_request(b"3:", key=3)
-        assert again.wait() == b"2:"
-        with pytest.raises(RequestClosedError, match="member 0 leads in term 4, and has sent nothing") as ended:
-            once.wait()
-        assert ended.value.outcome == Outcome.UNKNOWN
-        assert (client.sessions, client.state) == (2, ConnectionState.CONNECTED)
-        assert client.cluster is not None
-        assert client.cluster.cluster_session_id == 9
-    assert [call[0] for call in told.calls] == ["disconnected", "reconnected", "closed"]
-
-
-def test_a_slow_leader_keeps_its_session(members: ThreadedMembers, member: PatientMember) -> None:
-    told = Told()
-    with connecting(members, callbacks=told, policy=probe_soon()) as client:
-        member.begin_anew(term_id=3)
-        request = client.begin_request(b"1:", key=1)
-        until(client, lambda: members.do(lambda: member.received("SessionCloseRequest")), "the end of a probe")
-        members.do(lambda: member.message(b"1:", session_id=8))
-        assert request.wait() == b"1:"
-        assert client.sessions == 1
-        probed = [each["cluster_session_id"] for each in members.do(lambda: member.received("SessionCloseRequest"))]
-        assert 8 not in probed
-    assert told.calls == [("closed", "closed by this client")]
-
-
-def test_a_probe_is_the_next_attempt_when_the_session_ends_meanwhile(
-    members: ThreadedMembers, member: PatientMember
-) -> None:
-    policy = probe_soon(first_delay=LIMIT_S, max_delay=LIMIT_S)
-    with connecting(members, policy=policy) as client:
-        asked: list[dict[str, Any]] = []
-        member.be_silent()
-        members.do(lambda: member.hooks.update(SessionConnectRequest=asked.append))
-        request = client.begin_request(b"1:", key=1, idempotent=True)
-        until(client, lambda: members.do(lambda: list(asked)), "a probe")
-        member.end_session()
-        until(client, lambda: client.state is not ConnectionState.CONNECTED, "the end of the session")
-        member.accept(asked[-1])
-        assert request.wait() == b"1:"
-        assert client.sessions == 2
-
-
-def test_a_client_that_is_closed_beside_a_probe_ends_what_waits(
-    members: ThreadedMembers, member: PatientMember
-) -> None:
-    with connecting(members, policy=probe_soon()) as client:
-        asked: list[dict[str, Any]] = []
-        member.be_silent()
-        members.do(lambda: member.hooks.update(SessionConnectRequest=asked.append))
-        request = client.begin_request(b"1:", key=1)
-        until(client, lambda: members.do(lambda: list(asked)), "a probe")
-    assert isinstance(request.error, RequestClosedError)
-    assert client.is_closed
 
 
 def test_a_session_that_is_idle_is_never_probed_for(members: ThreadedMembers, member: PatientMember) -> None:

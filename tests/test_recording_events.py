@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from container.aeron import AeronClient, MediaDriver
-from container.archive.recording_events import RecordingEvents
+from container.archive.server.recording_events import RecordingEvents
 from container.codecs import messages as codecs
 from container.errors import DriverTimeoutError, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock
-from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport.seam import Client
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.transport.streams import Publication, Subscription
+from container.transport.transport_seam import Client
 from tests.limits import LIMIT_S
 
 CHANNEL, STREAM_ID = "aeron:ipc", 30

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from container.archive import error_codes
-from container.archive.sessions.recording_session import RecordingSession
+from container.archive.server.sessions.recording_session import RecordingSession
 from container.errors import AeronError, ArchiveError
-from container.testing import transport_probe as probe
-from container.testing.memory_transport import ManualClock
+from container.testing.memory import transport_probe as probe
+from container.testing.memory.memory_transport import ManualClock
 from container.transport.streams import Publication
 from tests.archive_streams import (
     CORRELATION_ID,

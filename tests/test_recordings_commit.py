@@ -17,7 +17,7 @@ from container.files.recording_log import read_recording_log
 from container.recordings import LogRange, Member, commit, open_member, open_members
 from container.recordings.commit import all_end_texts, end_texts
 from container.replay.execution import plan_replay
-from container.testing.recordings import write_catalog, write_recording_log
+from container.testing.processes.recordings import write_catalog, write_recording_log
 from tests.recordings_world import SEGMENT_LENGTH, World, entry, rows_of, session_message, write_mark
 from tests.test_recordings_member import RunningMember
 

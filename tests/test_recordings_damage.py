@@ -20,7 +20,7 @@ from container.recordings import (
     read,
     read_partition,
 )
-from container.testing.recordings import descriptor_of, write_catalog
+from container.testing.processes.recordings import descriptor_of, write_catalog
 from tests.plain_decoder import Frame, frames
 from tests.recordings_world import (
     CHANNEL,

@@ -30,7 +30,7 @@ from container.recordings import member as member_module
 from container.recordings.commit import all_end_texts, end_texts
 from container.recordings.message_reader import MessageReader
 from container.replay.execution import plan_replay
-from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
+from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.recordings_world import (
     SEGMENT_LENGTH,
     TERM_LENGTH,

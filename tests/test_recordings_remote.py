@@ -23,7 +23,7 @@ from msgspec import structs
 
 from container.common.slow_answers import said_when_slow
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
-from container.pipeline.command import pipeline_parser, source_options
+from container.pipeline.pipeline_command import pipeline_parser, source_options
 from container.pipeline.ship import Shipper
 from container.pipeline.ship_place import open_place
 from container.recordings import (
@@ -39,7 +39,7 @@ from container.recordings import remote as remote_module
 from container.recordings.cluster_time import time_unit
 from container.recordings.shipped import ShippedObject, encode_manifest, manifest_path
 from container.replay.execution import plan_replay, replay_segment
-from container.testing.recordings import write_catalog
+from container.testing.processes.recordings import write_catalog
 from tests.object_store import ObjectStore, write_place
 from tests.recordings_world import SEGMENT_LENGTH, World, new_term, session_message
 from tests.services import Quiet

@@ -18,7 +18,7 @@ from container.client import AsyncSessionPool, aconnect, areconnecting
 from container.consensus import ConsensusModule
 from container.errors import ConfigurationError
 from container.operate.exporter import Exporter
-from container.testing.endpoints import PortReservation
+from container.testing.processes.endpoints import PortReservation
 from tests.limits import LIMIT_S
 from tests.services import Counter
 

@@ -14,7 +14,7 @@ from container.archive.error_codes import (
     MAX_REPLAYS,
     UNKNOWN_RECORDING,
 )
-from container.archive.replay_request import (
+from container.archive.server.sessions.replay_request import (
     NULL_POSITION,
     REPLAY_ALL_AND_FOLLOW,
     REPLAY_ALL_AND_STOP,

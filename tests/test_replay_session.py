@@ -8,12 +8,12 @@ import random
 import pytest
 
 from container.archive import error_codes
-from container.archive.replay_request import ReplayRange
-from container.archive.sessions.recording_session import RecordingSession
-from container.archive.sessions.replay_session import ReplaySession
+from container.archive.server.sessions.recording_session import RecordingSession
+from container.archive.server.sessions.replay_request import ReplayRange
+from container.archive.server.sessions.replay_session import ReplaySession
 from container.errors import AeronError, ArchiveError
-from container.storage.seam import Storage
-from container.testing import transport_probe as probe
+from container.storage.storage_seam import Storage
+from container.testing.memory import transport_probe as probe
 from tests.archive_streams import (
     CONNECT_TIMEOUT_NS,
     CORRELATION_ID,

@@ -19,12 +19,12 @@ from container.archive.error_codes import (
     STORAGE_SPACE,
     UNKNOWN_RECORDING,
 )
-from container.archive.replication_request import ReplicationRequest, check_replication_request
-from container.archive.sessions.replication_session import STATES, ReplicationSession
+from container.archive.server.sessions.replication_request import ReplicationRequest, check_replication_request
+from container.archive.server.sessions.replication_session import STATES, ReplicationSession
 from container.errors import ArchiveError
 from container.settings.archive_table import ArchiveSettings
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryClient
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryClient
 from container.transport.counters import Counter
 from tests.control_world import ControlWorld, RawClient
 from tests.replication_world import (

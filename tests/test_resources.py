@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from container.api import ClientSession
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 from container.transport.streams import Publication, Subscription
 from tests.limits import LIMIT_S
 from tests.real_member import RealMember

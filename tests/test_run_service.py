@@ -182,7 +182,7 @@ def test_settings_beside_a_context_are_refused(main_node: Node) -> None:
 
 SCRIPT = """
 import container
-from container.testing.recording_service import RecordingService
+from container.testing.memory.recording_service import RecordingService
 container.run(RecordingService(), **{settings!r})
 """
 

@@ -9,9 +9,9 @@ import pytest
 from container.api import CloseReason, Role, TimeUnit
 from container.codecs import messages as codecs
 from container.common.channel_uri import replace_alias
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.testing.scripted_consensus_module import (
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory.scripted_consensus_module import (
     CancelTimer,
     CloseSession,
     ClusterAction,
@@ -23,7 +23,7 @@ from container.testing.scripted_consensus_module import (
     SessionMessage,
     UnknownMessage,
 )
-from container.testing.scripted_messages import at_version, encode, raw_message, service_session_id
+from container.testing.memory.scripted_messages import at_version, encode, raw_message, service_session_id
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from container.transport.streams import Publication, Subscription
 

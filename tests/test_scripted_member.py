@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from container.testing.memory_transport import MemoryDriver
-from container.testing.scripted_consensus_module import ScriptError
-from container.testing.scripted_member import TICK_NS, ScriptedMember
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.scripted_consensus_module import ScriptError
+from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
 from container.transport.clocks import SystemClock
 from container.transport.idle_strategy import NoOpIdleStrategy
 

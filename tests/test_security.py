@@ -15,7 +15,7 @@ from container.aeron import AeronClient, MediaDriver
 from container.client import AeronCluster, EgressListener
 from container.client.client_context import NullCredentialsSupplier
 from container.errors import AuthenticationError
-from container.testing.endpoints import PortReservation
+from container.testing.processes.endpoints import PortReservation
 from examples import guard
 from examples.challenge import HmacCredentials
 from examples.guard import Guard

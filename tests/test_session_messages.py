@@ -16,7 +16,7 @@ from container.errors import AgentTermination, ClusterEvent, ConfigurationError
 from container.service.service_handler import PythonServiceHandler
 from container.service.session_messages import Int64Column
 from container.service.session_messages import SessionMessages as Batch
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.scripted_member import ScriptedMember
 
 SESSIONS = (1, 2, 3)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -51,6 +51,9 @@ class Gateway(IngressMember):
         self.cluster_session_id += 1
         self.session_event(request["correlation_id"], OK, leader=self.member_id)
 
+    def challenge(self, request: Request) -> None:
+        self.send("Challenge", correlation_id=request["correlation_id"], cluster_session_id=900, encoded_challenge=b"?")
+
     def sessions_of(self, name: str) -> list[int]:
         return [request["cluster_session_id"] for request in self.received(name)]
 
@@ -63,6 +66,18 @@ def member(world: World) -> Gateway:
 @pytest.fixture
 def pool(world: World, member: Gateway) -> SessionPool:
     return SessionPool.connect(world.context())
+
+
+def a_new_leader(world: World, old: Gateway, session_ids: Iterable[int] = ()) -> Gateway:
+    """Member 1 leads, and sends its event to these sessions."""
+    leader = Gateway(world.driver, 1, MEMBER_1)
+    leader.cluster_session_id = 200
+    leader.leadership_term_id = 4
+    assert old.egress is not None
+    leader.open_egress(old.egress.channel)
+    for session_id in session_ids:
+        leader.new_leader(ENDPOINTS, session_id=session_id)
+    return leader
 
 
 def poll(pool: SessionPool, polls: int = 6) -> None:
@@ -180,7 +195,7 @@ def test_a_session_without_an_answer_times_out(world: World, pool: SessionPool, 
 
 
 def test_challenges_are_answered_for_each_session(pool: SessionPool, member: Gateway) -> None:
-    class Credentials:
+    class Named:
         def __init__(self, name: bytes) -> None:
             self.name = name
 
@@ -190,41 +205,37 @@ def test_challenges_are_answered_for_each_session(pool: SessionPool, member: Gat
         def on_challenge(self, encoded_challenge: bytes) -> bytes:
             return self.name + encoded_challenge
 
-    def challenge(request: Request) -> None:
-        member.send(
-            "Challenge", correlation_id=request["correlation_id"], cluster_session_id=900, encoded_challenge=b"?"
-        )
-
     def answer(request: Request) -> None:
         assert request["cluster_session_id"] == 900
         member.on_SessionConnectRequest(request)
 
-    member.hooks |= {"SessionConnectRequest": challenge, "ChallengeResponse": answer}
-    sessions = [pool.open(credentials_supplier=Credentials(name)) for name in (b"a", b"b")]
+    member.hooks |= {"SessionConnectRequest": member.challenge, "ChallengeResponse": answer}
+    sessions = [pool.open(credentials_supplier=Named(name)) for name in (b"a", b"b")]
     poll(pool)
     assert {session.state for session in sessions} == {PooledSessionState.CONNECTED}
     answers = [request["encoded_credentials"] for request in member.received("ChallengeResponse")]
     assert sorted(answers) == [b"a?", b"b?"]
 
 
-class FailingCredentials:
-    """Of a session: the first calls succeed, as many as it is made with."""
+class Credentials:
+    """Those that cannot be had while there is an error."""
 
-    def __init__(self, good: int = 0) -> None:
-        self.good = good
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.failures = 0
 
     def encoded_credentials(self) -> bytes:
-        self.good -= 1
-        if self.good < 0:
-            raise ZeroDivisionError("of the supplier")
-        return b""
+        if self.error is not None:
+            self.failures += 1
+            raise self.error
+        return b"ok"
 
     def on_challenge(self, encoded_challenge: bytes) -> bytes:
-        raise ZeroDivisionError("of the challenge")
+        return self.encoded_credentials()
 
 
 def test_credentials_that_fail_cost_their_session_alone(world: World, pool: SessionPool, member: Gateway) -> None:
-    bad, good = pool.open(credentials_supplier=FailingCredentials()), pool.open()
+    bad, good = pool.open(credentials_supplier=Credentials(ZeroDivisionError("of the supplier"))), pool.open()
     poll(pool)
     assert good.state is PooledSessionState.CONNECTED
     assert bad.is_closed
@@ -235,39 +246,13 @@ def test_credentials_that_fail_cost_their_session_alone(world: World, pool: Sess
         pool.open(credentials_supplier=print)  # type: ignore[arg-type]
 
 
-def test_credentials_that_fail_for_a_lost_session_are_asked_again_later(
-    world: World, pool: SessionPool, member: Gateway
-) -> None:
-    credentials = FailingCredentials(good=1)
-    session, other = pool.open(credentials_supplier=credentials), pool.open()
-    poll(pool)
-    lose(pool, member, session.cluster_session_id)
-    for _ in range(20):
-        world.advance(S // 10)
-        poll(pool)
-    assert (session.state, other.state) == (PooledSessionState.WAITING, PooledSessionState.CONNECTED)
-    assert "credentials supplier failed" in str(session.error)
-    assert -8 < credentials.good < 0  # so often, and not in each poll
-    credentials.good = 1
-    for _ in range(60):
-        world.advance(S // 10)
-        poll(pool)
-    assert session.state is PooledSessionState.CONNECTED
-
-
 def test_a_new_leader_is_followed_by_all(world: World, pool: SessionPool, member: Gateway) -> None:
     sessions = pool.open_all(3)
-    leader = Gateway(world.driver, 1, MEMBER_1)
-    leader.cluster_session_id = 200
-    leader.leadership_term_id = 4
-    assert member.egress is not None
-    leader.open_egress(member.egress.channel)
     member.stop()
     poll(pool)
     assert sessions[0].offer(b"x") == NOT_CONNECTED
     connecting = pool.open()
-    for session_id in (100, 101, 102, 103):
-        leader.new_leader(ENDPOINTS, session_id=session_id)
+    leader = a_new_leader(world, member, range(100, 104))
     poll(pool, 10)
     assert pool.cluster.state == ClientState.CONNECTED
     assert sessions[0].offer(b"x") > 0
@@ -281,27 +266,17 @@ def test_a_new_leader_is_followed_by_all(world: World, pool: SessionPool, member
 def test_requests_that_the_old_leader_did_not_answer_are_sent_to_the_new_one(
     world: World, pool: SessionPool, member: Gateway
 ) -> None:
-    def challenge(request: Request) -> None:
-        member.send(
-            "Challenge", correlation_id=request["correlation_id"], cluster_session_id=900, encoded_challenge=b"?"
-        )
-
     member.hooks |= {"SessionConnectRequest": lambda request: None}
     unanswered, closed = pool.open(), pool.open()
     poll(pool)
-    member.hooks |= {"SessionConnectRequest": challenge, "ChallengeResponse": lambda request: None}
+    member.hooks |= {"SessionConnectRequest": member.challenge, "ChallengeResponse": lambda request: None}
     challenged = pool.open()
     poll(pool)
     assert len(member.received("ChallengeResponse")) == 1
     closed.close()
-    leader = Gateway(world.driver, 1, MEMBER_1)
-    leader.cluster_session_id = 200
-    leader.leadership_term_id = 4
-    assert member.egress is not None
-    leader.open_egress(member.egress.channel)
     member.stop()
     poll(pool)
-    leader.new_leader(ENDPOINTS, session_id=100)
+    leader = a_new_leader(world, member, [100])
     poll(pool, 10)
     assert (unanswered.cluster_session_id, challenged.cluster_session_id) == (201, 202)
     assert len(leader.received("SessionConnectRequest")) == 2
@@ -317,18 +292,13 @@ def test_a_new_leader_that_knows_of_the_first_request_opens_one_session(
     session = pool.open()
     poll(pool)
     asked = member.received("SessionConnectRequest")[-1]["correlation_id"]
-    leader = Gateway(world.driver, 1, MEMBER_1)
-    leader.cluster_session_id = 200
-    leader.leadership_term_id = 4
-    assert member.egress is not None
-    leader.open_egress(member.egress.channel)
     member.stop()
     poll(pool)
 
     def answer_the_first() -> None:
         leader.session_event(asked, OK, session_id=150, leader=1)
 
-    leader.new_leader(ENDPOINTS, session_id=100)
+    leader = a_new_leader(world, member, [100])
     if not is_first_answer_late:
         answer_the_first()
     poll(pool, 10)
@@ -556,17 +526,6 @@ def pass_time(world: World, pool: SessionPool, duration_ns: int) -> None:
     for _ in range(duration_ns // (20 * MS)):
         world.advance(20 * MS)
         poll(pool, 3)
-
-
-def a_new_leader(world: World, old: Gateway, session_ids: list[int], term: int = 4) -> Gateway:
-    leader = Gateway(world.driver, 1, MEMBER_1)
-    leader.cluster_session_id = 200
-    leader.leadership_term_id = term
-    assert old.egress is not None
-    leader.open_egress(old.egress.channel)
-    for session_id in session_ids:
-        leader.new_leader(ENDPOINTS, session_id=session_id)
-    return leader
 
 
 def test_a_lost_session_is_connected_again_and_the_rest_goes_on(
@@ -969,53 +928,30 @@ def test_arguments_of_wrong_types_are_refused_before_they_are_needed(world: Worl
         pool.open(credentials_supplier=b"password")  # type: ignore[arg-type]
 
 
-class Expired:
-    """Credentials that cannot be had any more."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error: Exception | None = None
-        self.later = error
-
-    def encoded_credentials(self) -> bytes:
-        if self.error is not None:
-            raise self.error
-        return b"ok"
-
-    def on_challenge(self, encoded_challenge: bytes) -> bytes:
-        return self.encoded_credentials()
-
-
-def test_a_credentials_supplier_that_fails_costs_its_session_alone(
-    world: World, lasting: SessionPool, member: Gateway, told: Told
+@pytest.mark.parametrize("error", [OSError("no token"), ClusterUnavailableError("the token service is down")])
+def test_a_credentials_supplier_that_fails_for_a_lost_session_costs_it_alone_and_is_asked_again(
+    world: World, lasting: SessionPool, member: Gateway, error: Exception
 ) -> None:
-    supplier = Expired(OSError("no token"))
+    supplier = Credentials()
     lost = lasting.open(credentials_supplier=supplier)
     (other,) = lasting.open_all(1)
-    supplier.error = supplier.later
+    supplier.error = error
     before = len(member.sessions_of("SessionKeepAlive"))
     lose(lasting, member, 101)
     pass_time(world, lasting, 3 * S)
     assert other.cluster_session_id in member.sessions_of("SessionKeepAlive")[before:]
     assert lasting.open_all(1)[0].state == PooledSessionState.CONNECTED
-    assert lost.state is PooledSessionState.WAITING
-    assert isinstance(lost.error, ClosedError)
-    assert "its credentials supplier failed: OSError: no token" in str(lost.error)
-    assert lost.error.__cause__ is supplier.error
-
-
-def test_a_credentials_supplier_that_says_that_a_retry_can_help_is_asked_again(
-    world: World, lasting: SessionPool, member: Gateway
-) -> None:
-    supplier = Expired(ClusterUnavailableError("the token service is down"))
-    session = lasting.open(credentials_supplier=supplier)
-    poll(lasting)
-    supplier.error = supplier.later
-    lose(lasting, member, 101)
-    pass_time(world, lasting, 1 * S)
-    assert (session.state, session.error) == (PooledSessionState.WAITING, supplier.error)
+    assert state_of(lost) is PooledSessionState.WAITING
+    if isinstance(error, ClusterUnavailableError):
+        assert lost.error is error
+    else:
+        assert isinstance(lost.error, ClosedError)
+        assert "its credentials supplier failed: OSError: no token" in str(lost.error)
+        assert lost.error.__cause__ is error
+    assert 1 < supplier.failures < 12  # with the policy's delays, and not in each poll
     supplier.error = None
     pass_time(world, lasting, 1 * S)
-    assert state_of(session) == PooledSessionState.CONNECTED
+    assert state_of(lost) is PooledSessionState.CONNECTED
 
 
 def test_a_request_whose_turn_comes_late_is_sent_once(world: World, member: Gateway) -> None:
@@ -1055,7 +991,7 @@ def test_a_challenged_session_times_out_as_soon_as_any_other(world: World, pool:
     later = [pool.open() for _ in range(3)]
     poll(pool)
     member.hooks["ChallengeResponse"] = lambda request: None
-    member.send("Challenge", correlation_id=request["correlation_id"], cluster_session_id=900, encoded_challenge=b"?")
+    member.challenge(request)
     poll(pool)
     assert len(member.received("ChallengeResponse")) == 1
     world.advance(1 * S)

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from container.errors import ContainerError
-from container.testing.checks import ForbiddenCallError, check_calls
-from container.testing.set_uses import SetWatch
+from container.testing.memory.checks import ForbiddenCallError, check_calls
+from container.testing.memory.set_uses import SetWatch
 from tests.services import Adding, life
 
 NAMES = {"ada", "bob", "cyd"}

@@ -39,7 +39,7 @@ from container.recordings.shipped import (
     newest_manifest,
     parse_manifest,
 )
-from container.testing.recordings import write_catalog
+from container.testing.processes.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH, marker
 from tests.seeds import drawn
 from tests.spark.written_members import History, WrittenMember, write_history

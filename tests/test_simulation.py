@@ -30,9 +30,9 @@ from container.api import (
 )
 from container.errors import ConfigurationError, ContainerError
 from container.testing import simulation
-from container.testing import transport_probe as seam
-from container.testing.memory_transport import MemoryDriver
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.processes.process import wait_until
 from container.testing.simulation import (
     LEADER,
     Checks,
@@ -69,7 +69,7 @@ from examples.auction_service import AuctionService
 from tests.seeds import drawn
 from tests.services import Adding, Clocked, Forgetful, Impatient, Shared, Trusting
 from tests.sim.__main__ import run_seed
-from tests.sim.exam import ROOT, read_faults
+from tests.sim.exam import ROOT
 from tests.sim.services import SUBJECTS, Workload
 
 PAYLOADS = [b"1", b"22", b"333"]
@@ -233,14 +233,6 @@ def test_a_seed_does_the_same_in_this_process_and_in_another() -> None:
     )
     assert done.stdout.strip() == str(here), done.stderr
     assert len(set(here)) == len(here)
-
-
-def test_all_faults_of_the_exam_can_be_planted() -> None:
-    faults = read_faults()
-    assert len(faults) >= 16
-    for fault in faults:
-        for edit in fault.edits:
-            edit.applied((ROOT / edit.file).read_text())
 
 
 # --- failures

@@ -18,9 +18,9 @@ from container.api import (
     SessionMessages,
     SnapshotImage,
 )
-from container.testing.manual_time import ManualClock
-from container.testing.memory_transport import MemoryDriver
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.manual_time import ManualClock
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.memory.scripted_member import ScriptedMember
 
 NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED = -1, -2, -3, -4
 MOCKED = 1

@@ -13,8 +13,8 @@ import pytest
 
 from container.errors import AgentTermination, ContainerError, SnapshotError
 from container.snapshots import read_snapshot, write_snapshot
-from container.testing.memory_log import Frame, MemoryLog
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.memory_log import Frame, MemoryLog
+from container.testing.memory.scripted_member import ScriptedMember
 
 HEADER_LENGTH = 32
 MAX_IDLES = 100  # of a load that fails: it waits for nothing

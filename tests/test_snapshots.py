@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from container.errors import ClusterError, ConfigurationError, SnapshotError
 from container.service.snapshot_loader import SnapshotImage
 from container.snapshots import Upgrade, read_snapshot, snapshot_version, write_snapshot
-from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock, SteppingIdleStrategy
-from container.testing.memory_stores import MemorySnapshotStore
-from container.testing.memory_transport import MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.memory.memory_stores import MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryDriver
 
 
 class Recording:

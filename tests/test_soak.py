@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from container.errors import ClusterError, ForkedError
-from container.testing.cluster import JavaService, Service
-from container.testing.process import ProcessEndedError, wait_until
+from container.testing.processes.local_cluster import JavaService, Service
+from container.testing.processes.process import ProcessEndedError, wait_until
 from tests.soak import archive_kills, faults, repairs, resource_watch, scenario, services, slow_clients
 from tests.soak.__main__ import schedule
 from tests.soak.checks import Run, check_journals, read_journal, read_runs

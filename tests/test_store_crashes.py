@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import container
-from container.archive.store.recording_store import RecordingStore, StoreSettings
+from container.archive.server.store.recording_store import RecordingStore, StoreSettings
 from container.storage.file_storage import FileStorage
 from container.testing.simulation.disk import SimulatedDisk
 from tests import store_crashes

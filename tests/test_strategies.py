@@ -1,4 +1,4 @@
-"""The Hypothesis strategies of container.testing.strategies: they find planted faults and blame no other."""
+"""The Hypothesis strategies of container.testing.memory.strategies: they find planted faults and blame no other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from container.api import (
 )
 from container.errors import ConfigurationError
 from container.testing import MemoryMember
-from container.testing.checks import (
+from container.testing.memory.checks import (
     DivergenceError,
     check_calls,
     check_environments,
@@ -36,8 +36,8 @@ from container.testing.checks import (
     check_replays,
     check_restarts,
 )
-from container.testing.reference_member import ComparedMember
-from container.testing.scripted_life import (
+from container.testing.memory.reference_member import ComparedMember
+from container.testing.memory.scripted_life import (
     Advance,
     ChangeRole,
     CloseSession,
@@ -48,7 +48,7 @@ from container.testing.scripted_life import (
     ScriptedLife,
     Send,
 )
-from container.testing.strategies import ServiceMachine, lives
+from container.testing.memory.strategies import ServiceMachine, lives
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid, QueryState
 from examples.ledger_service import TRANSFER, LedgerService
 from tests.documents import all_blocks
@@ -564,6 +564,6 @@ def test_wrong_arguments_are_named(max_events: Any) -> None:
 
 
 def test_without_hypothesis_the_error_names_the_extra() -> None:
-    program = "import sys\nsys.modules['hypothesis'] = None\nimport container.testing.strategies"
+    program = "import sys\nsys.modules['hypothesis'] = None\nimport container.testing.memory.strategies"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert 'pip install "aeron-cluster-container[testing]"' in ended.stderr.splitlines()[-1]

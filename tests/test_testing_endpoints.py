@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from container.testing.endpoints import (
+from container.testing.processes.endpoints import (
     HOST,
     MemberEndpoints,
     PortReservation,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from container.testing import network as network_module
-from container.testing.network import Network, NetworkError, unavailable_reason
-from container.testing.process import NAMESPACE_DIRECTORY, Process
+from container.testing.processes import network as network_module
+from container.testing.processes.network import Network, NetworkError, unavailable_reason
+from container.testing.processes.process import NAMESPACE_DIRECTORY, Process
 from tests.limits import LIMIT_S
 
 PORT = 20_000

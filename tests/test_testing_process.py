@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from container.errors import ContainerError
-from container.testing.process import Process, ProcessEndedError, is_alive, wait_until
+from container.testing.processes.process import Process, ProcessEndedError, is_alive, wait_until
 from tests.limits import LIMIT_S
 
 
@@ -144,7 +144,7 @@ def test_a_paused_program_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
 def test_a_program_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
     code = (
         "import pathlib, sys\n"
-        "from container.testing.process import Process\n"
+        "from container.testing.processes.process import Process\n"
         "command = [sys.executable, '-c', 'import time; time.sleep(3600)']\n"
         "child = Process('child', command, directory=pathlib.Path(sys.argv[1])).start()\n"
         "print(child.pid, flush=True)\n"

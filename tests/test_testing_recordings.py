@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from container.errors import ContainerError
-from container.testing.recordings import SnapshotEntry, latest_snapshot, read_snapshot_entries, recorded_messages
+from container.testing.processes.recordings import (
+    SnapshotEntry,
+    latest_snapshot,
+    read_snapshot_entries,
+    recorded_messages,
+)
 
 TERM, SNAPSHOT, STANDBY_SNAPSHOT, INVALID = 0, 1, 2, -(2**31)
 

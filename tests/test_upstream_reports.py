@@ -13,10 +13,10 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.context import Context
 from container.errors import ClusterEvent, MarkFileError
-from container.testing.memory_stores import MemorySnapshotStore
-from container.testing.memory_transport import MemoryClient
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_member import ScriptedMember
+from container.testing.memory.memory_stores import MemorySnapshotStore
+from container.testing.memory.memory_transport import MemoryClient
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_member import ScriptedMember
 from tests.conformance_table import TESTS, names_of_tests
 from tests.service_cluster import ChattyService, Diverged, ServiceCluster
 from tests.soak.faults import FAULTS

@@ -12,9 +12,9 @@ from typing import Any, Self, cast
 from container.aeron import AeronClient, MediaDriver
 from container.api import NOT_CONNECTED
 from container.common.aeron_defaults import EGRESS_STREAM_ID
-from container.testing import transport_probe as seam
-from container.testing.endpoints import PortReservation
-from container.testing.memory_transport import MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.processes.endpoints import PortReservation
 from tests.ingress_member import CLOSED, IngressMember, Request
 from tests.limits import LIMIT_S
 

@@ -1,11 +1,14 @@
-"""Cluster, archive and mark-file messages as dicts, for tests and tools."""
+"""Cluster, archive and mark-file messages as dicts, for requests to archives, tests and tools."""
 
 from collections.abc import Buffer, Mapping, Sequence
 from typing import Any
 
 type _Value = int | str | Buffer | Sequence[Mapping[str, object]] | None
 
-def decode(schema: str | int, data: Buffer) -> tuple[str, dict[str, Any]]:
+MESSAGE_NAMES: dict[str, dict[int, str]]
+"""Of each schema, by its name: the name of the message with a template id."""
+
+def decode(schema: str | int, data: Buffer, *, keeps_nulls: bool = False) -> tuple[str, dict[str, Any]]:
     """The name and the fields of the message at the beginning of `data`."""
 
 def decode_as(schema: str | int, message_name: str, data: Buffer) -> dict[str, Any]:

@@ -25,13 +25,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
-from container.archive.native_archive import Archive
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
+from container.archive.server.native_archive import Archive
 from container.errors import ContainerError
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from tests.archive_world import ARCHIVE_ID, NETWORK_CHANNEL, ArchiveRequests, Stream, Subscriber
 from tests.control_world import CONTROL_CHANNEL, ERROR, MS, OK
 from tests.fuzz.archive_request_cases import TEXT_LENGTH_MAX, check

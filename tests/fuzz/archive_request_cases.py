@@ -17,7 +17,7 @@ from typing import Any
 from container.archive import error_codes
 from container.codecs import messages as codecs
 from container.errors import ContainerError
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from tests.archive_streams import payloads
 from tests.archive_world import (
     ARCHIVE_ID,

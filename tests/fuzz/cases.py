@@ -6,8 +6,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_messages import raw_message
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_messages import raw_message
 from tests.fuzz.mutations import MUTATIONS, Frame, Mutation
 from tests.fuzz.world import World, encode, session_message
 

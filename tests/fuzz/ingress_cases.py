@@ -16,7 +16,7 @@ from typing import Any
 
 from container.api import CloseReason
 from container.errors import ContainerError
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from container.transport.streams import Publication
 from tests.control_world import MS
 from tests.fuzz.archive_request_cases import Assembler, aligned, check, endless
@@ -242,10 +242,10 @@ class IngressEpisode:
         """Work until everything was read, and compare what the service has been called with."""
         world = self.world
         world.work(6)
-        position = world.agent.commit_position()
+        position = world.commit_position
         world.work(6)
-        while world.agent.commit_position() != position or len(world.service.events) > self._seen:
-            position = world.agent.commit_position()
+        while world.commit_position != position or len(world.service.events) > self._seen:
+            position = world.commit_position
             self._take_events()
             world.work(3)
         missing = [event for event, may_be_missing in self._expected if not may_be_missing]

@@ -7,7 +7,7 @@ import resource
 from typing import Any
 
 from container.api import ClientSession, Header, MessageBuffer
-from container.testing.recording_service import RecordingService
+from container.testing.memory.recording_service import RecordingService
 
 VICTIM = b"good 7 "
 """How the message begins at which the fault happens: the seventh good one of a member."""

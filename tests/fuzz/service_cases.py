@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from container.api import CloseReason
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL
-from container.testing import transport_probe as seam
+from container.testing.memory import transport_probe as seam
 from tests.fuzz.archive_request_cases import Assembler, check
 from tests.fuzz.ingress_cases import LOG_PAYLOAD_MAX, Event, IngressEpisode, send_frames
 from tests.fuzz.mutations import Frame
@@ -72,7 +72,7 @@ class ServiceIpcEpisode(IngressEpisode):
             case "ServiceAck":
                 return encode(
                     name,
-                    log_position=rng.choice([self.world.agent.commit_position(), 0, -1, 64, 2**40]),
+                    log_position=rng.choice([self.world.commit_position, 0, -1, 64, 2**40]),
                     timestamp=now,
                     ack_id=rng.choice(
                         [*numbers, self.world.agent.snapshot_count + 2, self.world.agent.snapshot_count + 3]

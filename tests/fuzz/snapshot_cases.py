@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from container.errors import AgentTermination
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_member import ScriptedMember
-from container.testing.scripted_messages import encode, raw_message
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_member import ScriptedMember
+from container.testing.memory.scripted_messages import encode, raw_message
 from tests.fuzz.model import NULL_VALUE, Assembler, LogFrame, tell
 from tests.fuzz.mutations import MUTATIONS, Frame, Mutation, whole
 from tests.fuzz.wire import NULL_INT32, Refused, fields_of, is_longer_than_its_fields, message_name, text_of

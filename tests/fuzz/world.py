@@ -8,11 +8,11 @@ from typing import Any
 
 from container.common.aeron_defaults import CONTROL_CHANNEL, SERVICE_STREAM_ID
 from container.errors import AgentTermination, ClusterTermination, RegistrationError
-from container.testing import transport_probe as seam
-from container.testing.recording_service import RecordingService
-from container.testing.scripted_member import ScriptedMember
-from container.testing.scripted_messages import SCHEMA_VERSION, ServiceAck
-from container.testing.scripted_messages import encode as encode_message
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.recording_service import RecordingService
+from container.testing.memory.scripted_member import ScriptedMember
+from container.testing.memory.scripted_messages import SCHEMA_VERSION, ServiceAck
+from container.testing.memory.scripted_messages import encode as encode_message
 from container.transport.streams import Publication, Subscription
 from tests.fuzz.model import NULL_VALUE, TERM_LENGTH, Ack, Ended, Log, LogFrame, Model, Session
 from tests.fuzz.mutations import Frame, whole

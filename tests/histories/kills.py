@@ -22,7 +22,7 @@ from typing import Any
 
 import pyspark
 
-from container.testing.process import Process
+from container.testing.processes.process import Process
 from tests.histories.checks import Disagreement, agree, answers, plain_rows
 from tests.histories.world import WrittenCluster, write_cluster
 

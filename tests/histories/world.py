@@ -18,7 +18,7 @@ from typing import Any
 
 from container.codecs.messages import encode
 from container.recordings import RecordingDescriptor, RecordingLogEntry
-from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
+from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.plain_decoder import frames
 from tests.recordings_world import (
     CHANNEL,

@@ -50,6 +50,6 @@ MODULES = {
     "fragment_assembler": _module("transport/fragment_assembler.pyx", "fragment_assembler", "client_control"),
     "mark_file": _module("files/mark_file.pyx", "cluster_mark_file", "archive_mark_file", "file_safety", "forks"),
     "cluster_mark_file": _module("files/cluster_mark_file.pyx", "cluster_mark_file", "file_safety", "forks"),
-    "archive_mark_file": _module("archive/archive_mark_file.pyx", "archive_mark_file"),
+    "archive_mark_file": _module("archive/server/archive_mark_file.pyx", "archive_mark_file"),
     "error_log": _module("files/error_log.pyx", "error_log", "forks"),
 }

@@ -6,23 +6,20 @@ plan is a list of operations, each with random numbers of its own, so that a par
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import io
 import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from container.archive.archive_context import ArchiveContext
-from container.archive.archive_mark_file import MARK_FILE_NAME
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.archive_mark_file import MARK_FILE_NAME
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, MarkFileError, RecordingError
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.testing.simulation.disk import SimulatedStorage
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.transport.streams import Image, Publication, Subscription
 from tests.sim.archive_oracle import (
     HEADER_LENGTH,
@@ -36,19 +33,23 @@ from tests.sim.archive_oracle import (
     with_checksum,
     without_ids,
 )
-from tests.sim.disk_world import DiskPlan, DiskWorld, Operation, Result
+from tests.sim.disk_world import (
+    CAPACITY,
+    MS,
+    PROGRAMMING_ERRORS,
+    DiskPlan,
+    DiskWorld,
+    Operation,
+    Result,
+    operations,
+    swarm,
+)
 
 DIRECTORY = "/archive"
-ARCHIVE_ID = 42
 INITIAL_TERM_ID = 7
-MS = 1_000_000
-PAGE = 4096
-CAPACITY = 1 << 40
 IPC = "aeron:ipc?term-length=64k|mtu=1408"
 VERSION = 1 << 16 | 12 << 8
 RECORDING_POSITION = 100
-PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, IndexError, KeyError, AssertionError)
-"""What no failure of a disk excuses."""
 OK, ERROR = 0, 1
 START, STOP, EXTEND, DELETE = 0, 1, 2, 6
 GENERIC, ACTIVE_RECORDING, MAX_REPLAYS, MAX_RECORDINGS = 0, 2, 7, 8
@@ -98,9 +99,7 @@ KINDS = {
 class Plan(DiskPlan):
     """All that a run depends on."""
 
-    segment_length: int
     checksum: str | None
-    window: int
     threshold: int
     """Of the low storage space."""
 
@@ -113,15 +112,9 @@ def expand(seed: int) -> Plan:
     checksum = draw.choice([None, None, None, "CRC-32", "CRC-32C"])
     window = draw.choice([0, 0, 8192, 32768])
     threshold = draw.choice([0, 0, 1 << 16])
-    # Swarm: a plan has some kinds of operations often, and others not at all.
-    weights = dict(KINDS)
-    for kind in weights:
-        if kind not in ("publish", "work", "record", "kill", "cut"):
-            weights[kind] *= draw.choice([0.0, 1.0, 1.0, 3.0])
+    weights = swarm(draw, KINDS, ("publish", "work", "record", "kill", "cut"))
     if level == 0:
         weights["cut"] /= 4
-    kinds = draw.choices(list(weights), list(weights.values()), k=draw.randint(20, 160))
-    operations = (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate(["record", *kinds]))
     return Plan(
         seed=seed,
         level=level,
@@ -129,7 +122,7 @@ def expand(seed: int) -> Plan:
         checksum=checksum,
         window=window,
         threshold=threshold,
-        operations=tuple(operations),
+        operations=tuple(operations(draw, weights, "record", draw.randint(20, 160))),
     )
 
 
@@ -202,17 +195,12 @@ class Client:
 class World(DiskWorld[Plan]):
     """One plan's run."""
 
-    CAPACITY, FAULTS, MOST_CALLS = CAPACITY, FAULTS, 4
+    FAULTS, MOST_CALLS = FAULTS, 4
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        super().__init__(plan, DIRECTORY)
         self.recordings: dict[int, Recording] = {}
-        self.storage: SimulatedStorage = self.disk.process()
-        self.storage.make_directory(DIRECTORY)
-        self.storage.force_directory("/")
-        self.storage.kill(self.draws)
         self.next_stream_id, self.next_correlation_id, self.next_replay_stream_id = 1000, 1, 20_000
-        self.tokens = 0
 
     def boot(self) -> None:
         """The first start."""
@@ -249,39 +237,13 @@ class World(DiskWorld[Plan]):
             client=self.client,
             storage=self.storage,
             idle_strategy=lambda: SteppingIdleStrategy(self._idle),
-            process_id=42,
-            first_session_id=self.random.randrange(1 << 31),
-            next_token=self._next_token,
-            error_handler=self._error_handler(),
-            environ={},
+            error_handler=self._error_handler(self.storage),
             archive_dir=DIRECTORY,
-            archive_id=ARCHIVE_ID,
-            control_channel="aeron:udp?endpoint=localhost:8010",
-            replication_channel="aeron:udp?endpoint=localhost:0",
-            threading_mode="INVOKER",
-            segment_file_length=self.plan.segment_length,
-            file_sync_level=self.plan.level,
-            catalog_file_sync_level=self.plan.level,
-            catalog_capacity=1 << 14,
             low_storage_space_threshold=self.plan.threshold,
-            file_io_max_length=1 << 16,
             record_checksum=self.plan.checksum,
             replay_checksum=self.plan.checksum,
-            torn_frame="cut" if self.is_uncertain else "refuse",
+            **self._archive_settings(),
         )
-
-    def _error_handler(self) -> Callable[[BaseException], None]:
-        storage = self.storage
-
-        def on_error(error: BaseException) -> None:
-            if not storage.is_dead:  # what a process that is gone would report, nobody reads
-                self.errors.append(error)
-
-        return on_error
-
-    def _next_token(self) -> int:
-        self.tokens += 1
-        return self.tokens
 
     def _idle(self) -> None:
         self.clock.advance(10 * MS)
@@ -336,12 +298,8 @@ class World(DiskWorld[Plan]):
             return
 
     def _free_mark_file(self) -> None:
-        """What an operator does behind a start that was killed between its claim of the mark file and its first sign
-        of life; there is no telling such a one from one that goes on."""
         storage = self.disk.process()
-        file = storage.open_file(f"{DIRECTORY}/{MARK_FILE_NAME}", 0)
-        file.write(bytes(8), 16)
-        file.force(with_metadata=True)
+        self._release(storage, f"{DIRECTORY}/{MARK_FILE_NAME}")
         storage.kill(self.draws)
         self.stats["claims that an operator released"] += 1
 
@@ -448,14 +406,9 @@ class World(DiskWorld[Plan]):
 
     def _recover(self) -> None:
         self._end_life(self.is_power_cut, was_alive=not self.is_faulty)
-        draw = self.random
-        crashes: list[tuple[int, bool]] = []
-        while draw.random() < 0.25:
-            crashes.append(
-                (draw.randint(1, draw.choice([5, 30, 120])), draw.random() < (0.5 if self.plan.level else 0.1))
-            )
-        if draw.random() < 0.1:
-            self._arm_fault(draw)
+        crashes = self._crashes_of_a_start(0.25, [5, 30, 120])
+        if self.random.random() < 0.1:
+            self._arm_fault(self.random)
         self._start(crashes)
 
     def _observe_counters(self) -> None:
@@ -1079,24 +1032,11 @@ class World(DiskWorld[Plan]):
             self.control.client.expire()
             self.control = None
 
-    def _do_fill_disk(self, draw: random.Random) -> None:
-        calls_left, self.calls_left = self.calls_left, -1
-        used = self.disk.capacity - self.storage.usable_space("/")
-        self.calls_left = calls_left
-        self.disk.capacity, self.is_faulty = used + draw.randrange(8) * PAGE, True
-
     def _do_free_disk(self, draw: random.Random) -> None:
         self.disk.capacity = CAPACITY
 
-    def _do_crash(self, draw: random.Random, *, is_power_cut: bool) -> None:
-        """A crash some calls of the disk from now, or at once if there was an earlier one to come."""
-        if self.calls_left > 0:
-            self._crash()
-            self._recover()
-            return
-        self.is_power_cut = is_power_cut
+    def _arm_crash(self, draw: random.Random) -> None:
         self.calls_left = draw.randint(1, draw.choice([3, 20, 60]))
-        self.disk.longest_write = draw.choice([0, 0, 0, 512, 5000])
 
     def _do_restart(self, draw: random.Random) -> None:
         """An end in order, after which all is in the catalog."""
@@ -1144,8 +1084,7 @@ class World(DiskWorld[Plan]):
 
 def run(plan: Plan) -> Result[Plan]:
     """Run a plan; an error of the simulation itself is raised."""
-    with contextlib.redirect_stderr(io.StringIO()):  # where an archive reports what its error log cannot take
-        return World(plan).run()
+    return World(plan).run()
 
 
 __all__ = ["HEADER_LENGTH", "Operation", "Plan", "Result", "World", "expand", "run", "with_checksum"]

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
+import itertools
+import logging
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from container.testing.manual_time import ManualClock
+from container.testing.memory.manual_time import ManualClock
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.virtual_time import Draws
 from tests.sim.archive_oracle import Violation
 
-SECTOR = 512
+MS = 1_000_000
+SECTOR, PAGE = 512, 4096
+CAPACITY = 1 << 40
+"""Bytes of the disk while it is not full."""
+ARCHIVE_ID = 42
+PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, IndexError, KeyError, AssertionError)
+"""What no failure of a disk excuses."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,9 @@ class DiskPlan:
 
     seed: int
     level: int
+    window: int
+    """Of a publication, in bytes."""
+    segment_length: int
     operations: tuple[Operation, ...]
 
     def only(self, numbers: Sequence[int]) -> Self:
@@ -40,6 +53,19 @@ class DiskPlan:
         wanted = set(numbers)
         kept = tuple(each for each in self.operations if each.number in wanted)
         return replace(self, operations=kept)
+
+
+def swarm(draw: random.Random, kinds: Mapping[str, float], always: Sequence[str]) -> dict[str, float]:
+    """Weights of a plan's kinds of operations: it has some often, and others not at all."""
+    return {
+        kind: weight if kind in always else weight * draw.choice([0.0, 1.0, 1.0, 3.0]) for kind, weight in kinds.items()
+    }
+
+
+def operations(draw: random.Random, weights: Mapping[str, float], first: str, count: int) -> Iterator[Operation]:
+    """So many operations by their weights, behind the first; each has its seed drawn when it is taken."""
+    kinds = draw.choices(list(weights), list(weights.values()), k=count)
+    return (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate([first, *kinds]))
 
 
 @dataclass
@@ -58,30 +84,34 @@ class Result[P: DiskPlan]:
 class DiskWorld[P: DiskPlan](ABC):
     """One plan's run over a simulated disk, whose calls crash and fail as the plan says."""
 
-    CAPACITY: ClassVar[int]
-    """Bytes of the disk."""
     FAULTS: ClassVar[Sequence[tuple[str, int]]]
     """Calls of the disk, and how they may fail."""
     MOST_CALLS: ClassVar[int]
     """Before the one that fails there are fewer than so many of its kind."""
 
-    def __init__(self, plan: P) -> None:
+    def __init__(self, plan: P, directory: str) -> None:
         self.plan = plan
         self.random = random.Random(plan.seed)
         self.draws = Draws(plan.seed)
         self.clock = ManualClock()
-        self.disk = SimulatedDisk(on_latency=self._on_latency, capacity=self.CAPACITY, stream=plan.seed)
+        self.disk = SimulatedDisk(on_latency=self._on_latency, capacity=CAPACITY, stream=plan.seed)
         self.log: list[str] = []
         self.stats: Counter[str] = Counter()
         self.errors: list[BaseException] = []
         self.is_over = False
-        self.calls_left = -1
+        self.calls_left = self.turns_left = -1
         self.is_power_cut = False
         self.is_faulty = False
         self.is_uncertain = False
         self.fault: tuple[str, int, int, int] | None = None
         self.processes = 0
         self.failed_force_of: int | None = None
+        self.tokens = itertools.count(1)
+        self.storage: SimulatedStorage = self.disk.process()
+        """Of the process that runs, or ran last."""
+        self.storage.make_directory(directory)
+        self.storage.force_directory("/")
+        self.storage.kill(self.draws)
 
     @abstractmethod
     def boot(self) -> None:
@@ -105,8 +135,54 @@ class DiskWorld[P: DiskPlan](ABC):
         """The process ends here, whatever it is about to do; what it does yet has no effect."""
 
     @abstractmethod
-    def _do_crash(self, draw: random.Random, *, is_power_cut: bool) -> None:
-        """Kill the process or cut the power, now or at one of the next calls of the disk."""
+    def _recover(self) -> None:
+        """The life ends that a crash has ended, and the next one begins."""
+
+    @abstractmethod
+    def _arm_crash(self, draw: random.Random) -> None:
+        """Let a crash come soon."""
+
+    @contextlib.contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        """What calls the disk here is no part of the run: no call of it crashes or fails."""
+        on_latency, self.disk.on_latency = self.disk.on_latency, None
+        yield
+        self.disk.on_latency = on_latency
+
+    def _archive_settings(self) -> dict[str, Any]:
+        """Settings that an archive has in each world."""
+        return {
+            "process_id": 42,
+            "first_session_id": self.random.randrange(1 << 31),
+            "next_token": lambda: next(self.tokens),
+            "environ": {},
+            "archive_id": ARCHIVE_ID,
+            "control_channel": "aeron:udp?endpoint=localhost:8010",
+            "replication_channel": "aeron:udp?endpoint=localhost:0",
+            "threading_mode": "INVOKER",
+            "segment_file_length": self.plan.segment_length,
+            "file_sync_level": self.plan.level,
+            "catalog_file_sync_level": self.plan.level,
+            "catalog_capacity": 1 << 14,
+            "file_io_max_length": 1 << 16,
+            "torn_frame": "cut" if self.is_uncertain else "refuse",
+        }
+
+    def _error_handler(self, storage: SimulatedStorage) -> Callable[[BaseException], None]:
+        """Of the process whose storage it is."""
+
+        def on_error(error: BaseException) -> None:
+            if not storage.is_dead:  # what a process that is gone would report, nobody reads
+                self.errors.append(error)
+
+        return on_error
+
+    def _release(self, storage: SimulatedStorage, mark_file: str) -> None:
+        """What an operator does behind a start that was killed between its claim of a mark file and its first sign of
+        life; there is no telling such a one from one that goes on."""
+        file = storage.open_file(mark_file, 0)
+        file.write(bytes(8), 16)
+        file.force(with_metadata=True)
 
     def _on_latency(self, kind: str, length: int) -> None:
         if self.calls_left > 0:
@@ -143,6 +219,30 @@ class DiskWorld[P: DiskPlan](ABC):
         # A system writes whole sectors of what it does not write whole.
         self.fault = (kind, error, draw.randrange(self.MOST_CALLS), draw.randrange(7) * SECTOR)
 
+    def _crashes_of_a_start(self, chance: float, calls: Sequence[int]) -> list[tuple[int, bool]]:
+        """Crashes in the middle of starts: calls of the disk before each, and whether power is cut."""
+        draw = self.random
+        crashes = []
+        while draw.random() < chance:
+            is_cut = draw.random() < (0.5 if self.plan.level else 0.1)
+            crashes.append((draw.randint(1, draw.choice(calls)), is_cut))
+        return crashes
+
+    def _do_crash(self, draw: random.Random, *, is_power_cut: bool) -> None:
+        """Let a crash come soon, or at once if there was an earlier one to come."""
+        if self.calls_left > 0 or self.turns_left > 0:
+            self._crash()
+            self._recover()
+            return
+        self.is_power_cut = is_power_cut
+        self._arm_crash(draw)
+        self.disk.longest_write = draw.choice([0, 0, 0, 512, 5000])
+
+    def _do_fill_disk(self, draw: random.Random) -> None:
+        with self._uncounted():
+            used = self.disk.capacity - self.storage.usable_space("/")
+        self.disk.capacity, self.is_faulty = used + draw.randrange(8) * PAGE, True
+
     def _do_fault(self, draw: random.Random) -> None:
         if self.fault is None:
             self._arm_fault(draw)
@@ -155,6 +255,15 @@ class DiskWorld[P: DiskPlan](ABC):
 
     def run(self) -> Result[P]:
         """Run the plan; an error of the simulation itself is raised."""
+        disabled = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # where parts report what their error logs cannot take
+                return self._run()
+        finally:
+            logging.disable(disabled)
+
+    def _run(self) -> Result[P]:
         last = -1
         try:
             self.boot()

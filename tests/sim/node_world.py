@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import itertools
-import logging
 import random
 import re
 import zlib
@@ -28,10 +26,10 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.archive.archive_context import ArchiveContext
-from container.archive.native_archive import Archive
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.native_archive import Archive
 from container.client import AeronCluster, ClientContext
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AsyncConnect
 from container.client.egress_listener import EgressListener
 from container.clustered_service_container import ClusteredServiceContainer
 from container.consensus.consensus_module import ConsensusModule
@@ -47,11 +45,21 @@ from container.errors import (
     RecordingError,
 )
 from container.snapshots import read_snapshot, write_snapshot
-from container.testing import transport_probe as seam
-from container.testing.manual_time import SteppingIdleStrategy
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.manual_time import SteppingIdleStrategy
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedStorage
-from tests.sim.disk_world import DiskPlan, DiskWorld, Operation, Result
+from tests.sim.disk_world import (
+    CAPACITY,
+    MS,
+    PROGRAMMING_ERRORS,
+    DiskPlan,
+    DiskWorld,
+    Operation,
+    Result,
+    operations,
+    swarm,
+)
 from tests.sim.node_oracle import (
     ARCHIVE_DIR,
     CLUSTER_DIR,
@@ -64,10 +72,6 @@ from tests.sim.node_oracle import (
     take_in,
 )
 
-MS = 1_000_000
-PAGE = 4096
-CAPACITY = 1 << 40
-ARCHIVE_ID = 42
 LIVENESS_MS = 10_001
 """After which the mark files of a dead node are free, and the driver has given its clients up."""
 LEADER_LIMIT_MS = 20_000
@@ -87,8 +91,6 @@ RELEASABLE = re.compile("a start is in progress, or was killed|mark file too sho
 """Why a start refuses a mark file that an operator is to free."""
 NEVER_REPORTED = "ack out of sequence"
 """Whatever a disk has lost."""
-PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, IndexError, KeyError, AssertionError)
-"""What no failure of a disk excuses."""
 FAULTS = (
     ("write", errno.ENOSPC),
     ("write", errno.EIO),
@@ -127,8 +129,6 @@ class Plan(DiskPlan):
     """All that a run depends on."""
 
     services: int
-    window: int
-    segment_length: int
     timer_service: str
     longest: int
     """Bytes of the longest message."""
@@ -142,18 +142,13 @@ def expand(seed: int) -> Plan:
     """The plan of a seed."""
     draw = random.Random(seed)
     level = draw.choice([0, 1, 1, 1, 2])
-    # Swarm: a plan has some kinds of operations often, and others not at all.
-    weights = dict(KINDS)
-    for kind in weights:
-        if kind not in ("send", "work", "connect", "kill", "cut"):
-            weights[kind] *= draw.choice([0.0, 1.0, 1.0, 3.0])
+    weights = swarm(draw, KINDS, ("send", "work", "connect", "kill", "cut"))
     if level == 0:
         weights["cut"] /= 6
     retained = random.Random(seed ^ RETENTION).choice([0, 0, 1, 2])
     if retained > 0:
         weights["snapshot"] *= 3
-    kinds = draw.choices(list(weights), list(weights.values()), k=draw.randint(10, 60))
-    operations = (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate(["connect", *kinds]))
+    drawn = operations(draw, weights, "connect", draw.randint(10, 60))
     return Plan(
         seed=seed,
         level=level,
@@ -164,7 +159,7 @@ def expand(seed: int) -> Plan:
         longest=max(draw.choice([30, 30, 500, 3000, 9000]), 9000 if retained > 0 else 0),
         step_ms=draw.choice([1, 5, 20]),
         retained=retained,
-        operations=tuple(operations),
+        operations=tuple(drawn),
     )
 
 
@@ -327,10 +322,10 @@ class Life:
 class World(DiskWorld[Plan]):
     """One plan's run."""
 
-    CAPACITY, FAULTS, MOST_CALLS = CAPACITY, FAULTS, 6
+    FAULTS, MOST_CALLS = FAULTS, 6
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        super().__init__(plan, "/node")
         self.final = Log(plan.services)
         self.clients: list[Client] = []
         self.former: list[MemoryClient] = []
@@ -339,17 +334,11 @@ class World(DiskWorld[Plan]):
         self.states: dict[int, int] = {}
         """The services' digests by number of events, which must be those of the log."""
         self.committed = 0
-        self.tokens = itertools.count(1)
         self.numbers = itertools.count(1)
         self.client_numbers = itertools.count(1)
-        self.turns_left = -1
         self.known_entries = 0
         self.reports: list[str] = []
-        storage = self.disk.process()
-        storage.make_directory("/node")
-        storage.force_directory("/")
-        storage.kill(self.draws)
-        self.life = Life(storage)
+        self.life = Life(self.storage)
 
     def boot(self) -> None:
         """The first start."""
@@ -387,28 +376,15 @@ class World(DiskWorld[Plan]):
         """Make all parts of a node, the archive first, as its recovery comes before anything else."""
         settings: dict[str, Any] = {
             "storage": life.storage,
-            "error_handler": self._error_handler(life),
-            "environ": {},
+            "error_handler": self._error_handler(life.storage),
         }
         life.archive = Archive(
             ArchiveContext(
                 client=self._connect("archive"),
                 idle_strategy=lambda: SteppingIdleStrategy(self._wait),
-                process_id=42,
-                first_session_id=self.random.randrange(1 << 31),
-                next_token=lambda: next(self.tokens),
                 archive_dir=ARCHIVE_DIR,
-                archive_id=ARCHIVE_ID,
-                control_channel="aeron:udp?endpoint=localhost:8010",
-                replication_channel="aeron:udp?endpoint=localhost:0",
-                threading_mode="INVOKER",
-                segment_file_length=self.plan.segment_length,
-                file_sync_level=self.plan.level,
-                catalog_file_sync_level=self.plan.level,
-                catalog_capacity=1 << 14,
                 low_storage_space_threshold=0,
-                file_io_max_length=1 << 16,
-                torn_frame="cut" if self.is_uncertain else "refuse",
+                **self._archive_settings(),
                 **settings,
             )
         )
@@ -417,6 +393,7 @@ class World(DiskWorld[Plan]):
                 client=self._connect("consensus module"),
                 idle_strategy=lambda: SteppingIdleStrategy(self._wait),
                 random_source=self.random,
+                environ={},
                 cluster_dir=CLUSTER_DIR,
                 cluster_members=MEMBERS,
                 ingress_channel="aeron:udp",
@@ -445,18 +422,12 @@ class World(DiskWorld[Plan]):
                         use_agent_invoker=True,
                         cluster_dir=CLUSTER_DIR,
                         service_id=number,
+                        environ={},
                         **settings,
                     )
                 )
             )
         life.orders = list(itertools.permutations((life.archive, life.module, *life.services)))
-
-    def _error_handler(self, life: Life) -> Callable[[BaseException], None]:
-        def on_error(error: BaseException) -> None:
-            if not life.storage.is_dead:  # what a process that is gone would report, nobody reads
-                self.errors.append(error)
-
-        return on_error
 
     def _wait(self) -> None:
         self.clock.advance(10 * MS)
@@ -468,7 +439,8 @@ class World(DiskWorld[Plan]):
             self.is_faulty = False
             self.errors.clear()
             self.reports.clear()
-            self.life = life = Life(self.disk.process())
+            self.storage = self.disk.process()
+            self.life = life = Life(self.storage)
             self.processes += 1
             self.calls_left, self.is_power_cut = left.pop(0) if left else (-1, False)
             try:
@@ -506,17 +478,14 @@ class World(DiskWorld[Plan]):
             raise Violation("advice", f"no way out is named: {found}")
 
     def _free_mark_file(self, text: str) -> None:
-        """What an operator does behind a start that was killed between its claim of a mark file and its first sign of
-        life, or that left an empty file; nobody can know such a one from one that goes on."""
+        """What an operator does, also where a start left an empty file."""
         storage = self.disk.process()
         names = ("archive/archive-mark", "cluster/cluster-mark", "cluster/cluster-mark-service-0")
         for name in (*names, "cluster/cluster-mark-service-1"):
             if f"{name}.dat has 0 bytes" in text:
                 storage.unlink(f"/node/{name}.dat")
             elif f"{name}.dat" in text:
-                file = storage.open_file(f"/node/{name}.dat", 0)
-                file.write(bytes(8), 16)
-                file.force(with_metadata=True)
+                self._release(storage, f"/node/{name}.dat")
         storage.kill(self.draws)
         self.stats["claims that an operator released"] += 1
 
@@ -601,9 +570,8 @@ class World(DiskWorld[Plan]):
         taken = context.recording_log.get_latest_snapshot(-1)
         if taken is None or taken.log_position <= self.final.end or self.is_uncertain:
             return
-        on_latency, self.disk.on_latency = self.disk.on_latency, None
-        take_in(life.storage, self.final, taken.log_position)
-        self.disk.on_latency = on_latency
+        with self._uncounted():
+            take_in(life.storage, self.final, taken.log_position)
         self.stats["logs kept for a retention"] += 1
 
     def _check_parts(self) -> None:
@@ -665,13 +633,9 @@ class World(DiskWorld[Plan]):
 
     def _recover(self) -> None:
         self._end_life()
-        draw = self.random
-        crashes: list[tuple[int, bool]] = []
-        while draw.random() < 0.2:
-            is_cut = draw.random() < (0.5 if self.plan.level else 0.1)
-            crashes.append((draw.randint(1, draw.choice([10, 60, 200])), is_cut))
-        if draw.random() < 0.05:
-            self._arm_fault(draw)
+        crashes = self._crashes_of_a_start(0.2, [10, 60, 200])
+        if self.random.random() < 0.05:
+            self._arm_fault(self.random)
         self._start(crashes)
 
     # What is seen.
@@ -712,12 +676,11 @@ class World(DiskWorld[Plan]):
 
     def _check_disk(self) -> None:
         """What the disk has is all that was committed and answered, and what makes the states that were seen."""
-        on_latency, self.disk.on_latency = self.disk.on_latency, None
-        storage = self.disk.process()
-        begin = check_disk(storage, self.final, services=self.plan.services, retained=self.plan.retained)
-        self.stats["checks of a log without its begin"] += begin > 0
-        storage.kill(self.draws)
-        self.disk.on_latency = on_latency
+        with self._uncounted():
+            storage = self.disk.process()
+            begin = check_disk(storage, self.final, services=self.plan.services, retained=self.plan.retained)
+            self.stats["checks of a log without its begin"] += begin > 0
+            storage.kill(self.draws)
         final = self.final
         if final.end < self.committed:
             raise Violation("committed", f"the log ends at {final.end}, {self.committed} was committed")
@@ -876,24 +839,11 @@ class World(DiskWorld[Plan]):
         limit_ms = LOSS_LIMIT_MS if state != INIT else 6 * LOSS_LIMIT_MS
         self._await(lambda: not module.is_running, limit_ms, "the consensus module's end")
 
-    def _do_fill_disk(self, draw: random.Random) -> None:
-        on_latency, self.disk.on_latency = self.disk.on_latency, None
-        used = self.disk.capacity - self.life.storage.usable_space("/")
-        self.disk.on_latency = on_latency
-        self.disk.capacity, self.is_faulty = used + draw.randrange(8) * PAGE, True
-
-    def _do_crash(self, draw: random.Random, *, is_power_cut: bool) -> None:
-        """A crash some calls of the disk or turns from now, or at once if there was an earlier one to come."""
-        if self.calls_left > 0 or self.turns_left > 0:
-            self._crash()
-            self._recover()
-            return
-        self.is_power_cut = is_power_cut
+    def _arm_crash(self, draw: random.Random) -> None:
         if draw.random() < 0.7:
             self.calls_left = draw.randint(1, draw.choice([3, 10, 30]))
         else:
             self.turns_left = draw.randint(1, 20)
-        self.disk.longest_write = draw.choice([0, 0, 0, 512, 5000])
 
     # The end.
 
@@ -971,10 +921,4 @@ class World(DiskWorld[Plan]):
 
 def run(plan: Plan) -> Result[Plan]:
     """Run a plan; an error of the simulation itself is raised."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # where parts report what their error logs cannot take
-            return World(plan).run()
-    finally:
-        logging.disable(disabled)
+    return World(plan).run()

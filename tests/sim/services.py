@@ -24,7 +24,7 @@ from container.api import (
 from container.common.error_texts import remark_on
 from container.settings.callback_errors import HALT, SKIP
 from container.snapshots import read_snapshot, write_snapshot
-from container.testing.memory_member import ServiceFactory
+from container.testing.memory.memory_member import ServiceFactory
 from container.testing.simulation import Checks
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService

@@ -29,11 +29,11 @@ from container.errors import ContainerError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.cnc_file import CncFile
 from container.files.segments import segment_file_name, segment_position
-from container.testing import transport_probe as seam
-from container.testing.archive import LocalArchive
-from container.testing.process import Process
-from container.transport.seam import Client
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.local_archive import LocalArchive
+from container.testing.processes.process import Process
 from container.transport.streams import Publication
+from container.transport.transport_seam import Client
 from tests.archive_world import SIGNALS
 from tests.replication_world import Archive, DriverWorld, Requests
 
@@ -80,7 +80,7 @@ class ArchiveKills:
         self.segment_length = self.choice.choice((1, 2, 16)) * TERM_LENGTH
         self.sync_level = self.choice.choice((0, 0, 1, 2))
         self.aeron_dir = directory / "driver"
-        command = [sys.executable, "-m", "container.testing.client_driver", str(self.aeron_dir)]
+        command = [sys.executable, "-m", "container.testing.processes.client_driver", str(self.aeron_dir)]
         self.driver = Process("driver", command, directory=directory)
         self.archive = LocalArchive(
             "native",

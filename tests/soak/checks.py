@@ -10,9 +10,9 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from container.testing.cluster import LocalCluster, LocalMember
-from container.testing.process import wait_until
-from container.testing.recordings import read_snapshot_entries, recorded_messages
+from container.testing.processes.local_cluster import LocalCluster, LocalMember
+from container.testing.processes.process import wait_until
+from container.testing.processes.recordings import read_snapshot_entries, recorded_messages
 from tests.soak.ledger import JOURNAL_RECORD, JournalRecord, Kind, Ledger
 from tests.soak.load_client import LoadClient, State
 from tests.soak.services import MAX_SERVICE_COUNT, check_pending, journals

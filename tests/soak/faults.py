@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from container.api import Role
-from container.testing.cluster import CounterType, LocalMember
-from container.testing.process import wait_until
+from container.testing.processes.local_cluster import CounterType, LocalMember
+from container.testing.processes.process import wait_until
 from tests.soak import repairs
 from tests.soak.ledger import SLOW_CALLBACK_MS, Armed, Op
 from tests.soak.scenario import END_LIMIT_S, PROGRESS, RECOVERY_LIMIT_S, Fault, Need, Scenario

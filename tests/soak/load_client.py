@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.errors import ContainerError
-from container.testing.process import wait_until
+from container.testing.processes.process import wait_until
 from container.transport.idle_strategy import SleepingIdleStrategy
 from tests.soak.ledger import ANSWER, COMMAND, Op, Status
 

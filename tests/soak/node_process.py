@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from container.node.cluster_node import ClusterNode
-from container.testing.endpoints import HOST
+from container.testing.processes.endpoints import HOST
 from tests.soak.ledger_service import SequencedLedgerService
 
 MIB = 1 << 20

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from container.client.client_context import ClientContext
 from container.files.cnc_file import CounterRecord
-from container.testing.cluster import CounterType, LocalMember
-from container.testing.process import wait_until
+from container.testing.processes.local_cluster import CounterType, LocalMember
+from container.testing.processes.process import wait_until
 from tests.resources import grown, read_holdings
 from tests.soak.checks import read_journal
 from tests.soak.ledger import JournalRecord, Kind

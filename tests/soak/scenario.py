@@ -19,10 +19,10 @@ from typing import Literal, NamedTuple, Self
 
 from container.client import AeronCluster
 from container.files.cnc_file import MARK_FILE_TERMINATED
-from container.testing.archive import ArchiveKind
-from container.testing.cluster import JavaService, LocalCluster, LocalMember, Service
-from container.testing.network import Network
-from container.testing.process import ProcessEndedError, wait_until
+from container.testing.processes.local_archive import ArchiveKind
+from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
+from container.testing.processes.network import Network
+from container.testing.processes.process import ProcessEndedError, wait_until
 from tests.soak import checks, repairs, services
 from tests.soak.disk import SmallDisk
 from tests.soak.ledger import Armed, Kind, Ledger, Op, Times, suffix

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from container.client import AeronCluster, EgressListener
 from container.errors import ContainerError
-from container.testing.process import wait_until
+from container.testing.processes.process import wait_until
 from tests.soak.ledger import COMMAND, Op
 
 _CONNECT_TIMEOUT_S = 60.0

@@ -17,7 +17,7 @@ from container.pipeline.analytics import Analytics, analyse, timer_lateness, wri
 from container.pipeline.timeline import BIN_COUNT
 from container.recordings import open_member
 from container.spark.options import SourceOptions
-from container.testing.recordings import write_catalog
+from container.testing.processes.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.written_members import History, WrittenMember
 

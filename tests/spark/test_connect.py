@@ -14,9 +14,9 @@ import pytest
 
 from container.errors import ConfigurationError
 from container.spark import open_session
-from container.testing.endpoints import HOST, PortReservation
-from container.testing.java import find_java
-from container.testing.process import Process
+from container.testing.processes.endpoints import HOST, PortReservation
+from container.testing.processes.java_tools import find_java
+from container.testing.processes.process import Process
 from tests.spark.written_members import WrittenMember
 
 ROOT = Path(__file__).parents[2]

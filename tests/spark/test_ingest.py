@@ -24,7 +24,7 @@ from container.pipeline.manifest import Batch, Gap, Manifest, MemberPositions, P
 from container.pipeline.parquet_table import TableWriter, locked, merged_columns
 from container.spark import FORMAT
 from container.spark.options import Bound, SourceOptions
-from container.testing.process import Process
+from container.testing.processes.process import Process
 from tests.recordings_world import SEGMENT_LENGTH, World, session_message
 from tests.spark.conftest import LIMIT_S
 from tests.spark.written_members import BEGIN_MS, TRANSFER, History, WrittenMember

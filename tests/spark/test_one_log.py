@@ -33,7 +33,7 @@ from container.spark.source import (
     open_source_members,
     spark_schema,
 )
-from container.testing.recordings import write_catalog, write_recording_log
+from container.testing.processes.recordings import write_catalog, write_recording_log
 from tests.recordings_world import SEGMENT_LENGTH, write_mark
 from tests.spark.written_members import History, WrittenMember, write_history
 

@@ -22,7 +22,7 @@ from container.pipeline.ship_place import open_place
 from container.recordings import open_member
 from container.spark.offsets import end_positions
 from container.spark.options import SourceOptions
-from container.testing.process import Process
+from container.testing.processes.process import Process
 from tests.object_store import ObjectStore, write_place
 from tests.spark.conftest import LIMIT_S
 from tests.spark.test_bounds import (

@@ -17,8 +17,8 @@ from container.errors import ConfigurationError
 from container.pipeline.ship import check_place
 from container.pipeline.ship_place import open_place
 from container.recordings import read
-from container.testing.endpoints import PortReservation
-from container.testing.process import Process
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import Process
 from tests.object_store import ObjectStore
 from tests.services import Quiet
 from tests.spark.written_members import WrittenMember

@@ -24,7 +24,7 @@ from container.sbe.schema import read_schema
 from container.spark import FORMAT
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterReader, arrow_schema, spark_schema
-from container.testing.recordings import write_catalog
+from container.testing.processes.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.sbe_reference import Reference
 from tests.spark.written_members import TRANSFER, History, WrittenMember

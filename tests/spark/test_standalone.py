@@ -14,9 +14,9 @@ import pyspark
 import pytest
 
 from container.replay.diff import diff
-from container.testing.endpoints import HOST, PortReservation
-from container.testing.java import find_java
-from container.testing.process import Process
+from container.testing.processes.endpoints import HOST, PortReservation
+from container.testing.processes.java_tools import find_java
+from container.testing.processes.process import Process
 from tests.recordings_world import rows_of
 from tests.replay_world import GENEROUS, TALLY, egress, of_kind, replayed, rows, write_tally
 from tests.spark.conftest import LIMIT_S

@@ -31,7 +31,7 @@ from container.spark.source import (
     named,
     spark_schema,
 )
-from container.testing.recordings import write_catalog
+from container.testing.processes.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
 from tests.spark.written_members import History, WrittenMember
 

@@ -11,7 +11,7 @@ from typing import Any
 from container.codecs.messages import encode
 from container.files.recording_log import read_recording_log
 from container.recordings.remote import StorageOptions
-from container.testing.recordings import write_recording_log
+from container.testing.processes.recordings import write_recording_log
 from tests.recordings_world import CHANNEL, World, marker, new_term, session_message
 
 BEGIN_MS = 1_700_000_000_000

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from container.testing.archive import ArchiveKind, LocalArchive
-from container.testing.endpoints import PortReservation
-from container.testing.java import java_command, resolve_jar
-from container.testing.process import Process
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.java_tools import java_command, resolve_jar
+from container.testing.processes.local_archive import ArchiveKind, LocalArchive
+from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 
 EVENTS_CHANNEL = "aeron:ipc?term-length=64k"
@@ -34,7 +34,7 @@ SOURCE_PROPERTIES = {
 
 def start_driver(directory: Path) -> Process:
     """Start a media driver in C, whose directory is ``driver`` there, and wait until it is ready."""
-    command = [sys.executable, "-m", "container.testing.client_driver", str(directory / "driver")]
+    command = [sys.executable, "-m", "container.testing.processes.client_driver", str(directory / "driver")]
     process = Process("driver", command, directory=directory).start()
     try:
         assert process.read_line(LIMIT_S) == "ready"

@@ -10,9 +10,9 @@ import pytest
 
 from container.aeron import AeronClient
 from container.files.catalog import read_catalog
-from container.testing import transport_probe as seam
-from container.testing.archive import LocalArchive
-from container.testing.process import Process
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.local_archive import LocalArchive
+from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.test_archive_command import record, record_open, replay
 
@@ -27,7 +27,7 @@ CHECKSUM = "CRC-32C"
 def aeron_dir(tmp_path: Path) -> Iterator[Path]:
     """The directory of a media driver in C that ends with the test."""
     directory = tmp_path / "driver"
-    command = [sys.executable, "-m", "container.testing.client_driver", str(directory)]
+    command = [sys.executable, "-m", "container.testing.processes.client_driver", str(directory)]
     with Process("driver", command, directory=tmp_path) as process:
         process.start()
         assert process.read_line(LIMIT_S) == "ready"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from container.archive.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
+from container.archive.server.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
 from container.errors import ClusterEvent, MarkFileError
 from container.files.cnc_file import MarkFileStatus, read_mark_file
 from container.files.error_log import DistinctErrorLog
 from container.storage.file_storage import FileStorage
-from container.testing.cluster import Node
-from container.testing.manual_time import ManualClock
+from container.testing.memory.manual_time import ManualClock
+from container.testing.processes.local_cluster import Node
 from container.transport.clocks import SystemClock
 from tests.limits import LIMIT_S
 from tests.system.harness import NodeFactory

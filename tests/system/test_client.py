@@ -19,8 +19,8 @@ from container.client import (
     EventCode,
 )
 from container.errors import SessionError, TimedOutError
-from container.testing.cluster import Node
-from container.testing.process import wait_until
+from container.testing.processes.local_cluster import Node
+from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 
 pytestmark = pytest.mark.nodes("native", "java")

@@ -18,9 +18,9 @@ from container.api import NOT_CONNECTED
 from container.client import AdminResponseCode, AeronCluster, ClientState, EgressListener, EventCode, aconnect
 from container.codecs.messages import decode
 from container.errors import AuthenticationError, TimedOutError
-from container.testing.cluster import CounterType, Node
-from container.testing.process import wait_until
-from container.testing.recordings import recorded_messages
+from container.testing.processes.local_cluster import CounterType, Node
+from container.testing.processes.process import wait_until
+from container.testing.processes.recordings import recorded_messages
 from examples.challenge import HmacCredentials
 from examples.ledger_client import LedgerClient
 from tests.limits import LIMIT_S

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from container.testing import network
+from container.testing.processes import network
 from tests.soak import disk
 from tests.soak.faults import FAULTS
 from tests.soak.scenario import LIMITED_MEMBER_ID, Fault

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from container.api import Role
-from container.testing.cluster import CounterType, LocalMember
-from container.testing.process import wait_until
+from container.testing.processes.local_cluster import CounterType, LocalMember
+from container.testing.processes.process import wait_until
 from tests.soak import checks
 from tests.soak.ledger import Op
 from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario, roles

@@ -14,9 +14,9 @@ from itertools import count
 
 import pytest
 
-from container.testing.cluster import LocalMember, ModuleState
-from container.testing.process import wait_until
-from container.testing.recordings import SnapshotEntry, read_snapshot_entries
+from container.testing.processes.local_cluster import LocalMember, ModuleState
+from container.testing.processes.process import wait_until
+from container.testing.processes.recordings import SnapshotEntry, read_snapshot_entries
 from tests.limits import LIMIT_S
 from tests.soak import checks, services
 from tests.soak.faults import FAULTS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from container.aeron import AeronClient
 from container.codecs import messages as codecs
-from container.testing import transport_probe as probe
-from container.testing.endpoints import HOST, PortReservation
+from container.testing.memory import transport_probe as probe
+from container.testing.processes.endpoints import HOST, PortReservation
 from container.transport.streams import Subscription
 from tests.aeron_session import until
 from tests.limits import LIMIT_S

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from container.aeron import library_path, load_library
-from container.testing.cluster import CounterType, Node
-from container.testing.process import Process
+from container.testing.processes.local_cluster import CounterType, Node
+from container.testing.processes.process import Process
 from examples.auction_client import AuctionClient
 from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, ROOT, NodeFactory, end_by

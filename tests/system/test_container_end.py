@@ -10,10 +10,10 @@ import pytest
 from container.aeron import AeronClient
 from container.common.aeron_defaults import SERVICE_STREAM_ID
 from container.files.cnc_file import MARK_FILE_TERMINATED, read_mark_file
-from container.testing import transport_probe as probe
-from container.testing.cluster import Node
-from container.testing.process import Process
-from container.testing.scripted_messages import encode
+from container.testing.memory import transport_probe as probe
+from container.testing.memory.scripted_messages import encode
+from container.testing.processes.local_cluster import Node
+from container.testing.processes.process import Process
 from tests.aeron_session import until
 from tests.limits import LIMIT_S
 from tests.system.harness import (

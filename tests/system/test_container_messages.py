@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from container.client import SessionPool
-from container.testing.cluster import CounterType
-from container.testing.process import wait_until
+from container.testing.processes.local_cluster import CounterType
+from container.testing.processes.process import wait_until
 from tests.client_world import Counting
 from tests.limits import LIMIT_S
 from tests.system.harness import (

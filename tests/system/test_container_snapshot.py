@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from container.codecs.messages import decode
-from container.testing.cluster import CounterType, ModuleState, Node
-from container.testing.process import Process
+from container.testing.processes.local_cluster import CounterType, ModuleState, Node
+from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (
     JAVA_LEDGER_SERVICE,

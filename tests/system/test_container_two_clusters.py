@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self
 
-from container.testing.cluster import CounterType, Node
-from container.testing.endpoints import MemberEndpoints, PortReservation
-from container.testing.process import Process
+from container.testing.processes.endpoints import MemberEndpoints, PortReservation
+from container.testing.processes.local_cluster import CounterType, Node
+from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (
     REPORTING_SERVICE,

@@ -9,9 +9,9 @@ import pytest
 
 from container.aeron import AeronClient
 from container.codecs.messages import decode
-from container.testing import transport_probe as probe
-from container.testing.cluster import CounterType, Node
-from container.testing.process import wait_until
+from container.testing.memory import transport_probe as probe
+from container.testing.processes.local_cluster import CounterType, Node
+from container.testing.processes.process import wait_until
 from tests.aeron_session import until
 from tests.limits import LIMIT_S
 from tests.system.harness import (

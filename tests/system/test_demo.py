@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from container.testing.process import is_alive, wait_until
+from container.testing.processes.process import is_alive, wait_until
 from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parents[2]

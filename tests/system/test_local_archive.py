@@ -10,9 +10,9 @@ import pytest
 
 from container.aeron import AeronClient
 from container.errors import ArchiveError, ContainerError
-from container.testing.archive import ARCHIVE_KINDS, ArchiveKind, LocalArchive, archive_process
-from container.testing.cluster import LocalCluster, Service
-from container.testing.process import Process, ProcessEndedError
+from container.testing.processes.local_archive import ARCHIVE_KINDS, ArchiveKind, LocalArchive, archive_process
+from container.testing.processes.local_cluster import LocalCluster, Service
+from container.testing.processes.process import Process, ProcessEndedError
 from tests.limits import LIMIT_S
 from tests.test_archive_command import MESSAGES, record, record_open, replay
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("jar")
 def aeron_dir(tmp_path: Path) -> Iterator[Path]:
     """The directory of a media driver in C that ends with the test."""
     directory = tmp_path / "driver"
-    command = [sys.executable, "-m", "container.testing.client_driver", str(directory)]
+    command = [sys.executable, "-m", "container.testing.processes.client_driver", str(directory)]
     with Process("driver", command, directory=tmp_path) as process:
         process.start()
         assert process.read_line(LIMIT_S) == "ready"

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from container.common.log_events import EVENTS
-from container.testing.endpoints import PortReservation
-from container.testing.process import Process
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, ROOT
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from container.testing.cluster import CounterType
-from container.testing.process import Process
+from container.testing.processes.local_cluster import CounterType
+from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (
     QUICK_DRIVER,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from container.testing.cluster import Node
-from container.testing.process import Process
+from container.testing.processes.local_cluster import Node
+from container.testing.processes.process import Process
 from tests.system.conftest import NATIVE
 from tests.system.harness import ROOT, CommandClient, NodeFactory, module_errors, release
 

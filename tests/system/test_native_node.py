@@ -12,9 +12,9 @@ from container.client import ConnectionListener, reconnecting
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.operate.status import is_leader
-from container.testing.endpoints import PortReservation
-from container.testing.native_node import NativeNode
-from container.testing.process import Process
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.native_node import NativeNode
+from container.testing.processes.process import Process
 from tests.file_rights import for_others
 from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, ROOT, run_echo_client, run_ledger_client

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from container.testing.process import ProcessEndedError
+from container.testing.processes.process import ProcessEndedError
 from tests.soak import disk
 from tests.soak.node_kills import LIMIT_S, NodeKills
 

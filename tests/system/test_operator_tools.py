@@ -16,11 +16,11 @@ import container
 from container.client import AeronCluster
 from container.files.cnc_file import CncFile
 from container.files.recording_log import encode_entry, read_recording_log
-from container.testing.archive import run_archive_tool
-from container.testing.cluster import LocalCluster, Node, Service
-from container.testing.endpoints import PortReservation
-from container.testing.java import java_command
-from container.testing.process import Process
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.java_tools import java_command
+from container.testing.processes.local_archive import run_archive_tool
+from container.testing.processes.local_cluster import LocalCluster, Node, Service
+from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.operator_world import written
 from tests.recordings_world import archive_mark

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from container.pipeline.audit import AuditReport
-from container.testing.process import is_alive, wait_until
+from container.testing.processes.process import is_alive, wait_until
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "examples.pipeline_demo", "--out"]

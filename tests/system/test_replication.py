@@ -13,9 +13,9 @@ from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.segments import segment_file_name
-from container.testing import transport_probe as seam
-from container.testing.cluster import Node
-from container.testing.memory_transport import SteppingIdleStrategy
+from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import SteppingIdleStrategy
+from container.testing.processes.local_cluster import Node
 from tests.archive_streams import HEADER, HEADER_LENGTH, PADDING, aligned, with_ids
 from tests.replication_world import Archive, DriverWorld, Requests, Stream, recorded
 

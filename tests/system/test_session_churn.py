@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.churn import Churn
 from benchmarks.node import COUNTERS_LENGTH, LIMITS
-from container.testing.native_node import NativeNode
+from container.testing.processes.native_node import NativeNode
 from tests.limits import LIMIT_S
 from tests.system.harness import ROOT
 

@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from container.archive.archive_context import ArchiveContext
     from container.archive.client.aeron_archive import AeronArchive
     from container.archive.client.archive_client_context import ArchiveClientContext
     from container.archive.client.archive_events import (
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from container.archive.client.archive_streams import RecordedPublication, Replay
     from container.archive.client.async_aeron_archive import AsyncAeronArchive
     from container.archive.client.replay_merge import ReplayMerge
-    from container.archive.native_archive import Archive
+    from container.archive.server.archive_context import ArchiveContext
+    from container.archive.server.native_archive import Archive
     from container.files.catalog import RecordingDescriptor
 
 __all__ = [
@@ -49,9 +49,9 @@ _CLIENT = "container.archive.client"
 _EVENTS = f"{_CLIENT}.archive_events"
 _LAZY = {
     "AeronArchive": f"{_CLIENT}.aeron_archive",
-    "Archive": "container.archive.native_archive",
+    "Archive": "container.archive.server.native_archive",
     "ArchiveClientContext": f"{_CLIENT}.archive_client_context",
-    "ArchiveContext": "container.archive.archive_context",
+    "ArchiveContext": "container.archive.server.archive_context",
     "AsyncAeronArchive": f"{_CLIENT}.async_aeron_archive",
     "RecordedPublication": f"{_CLIENT}.archive_streams",
     "RecordingDescriptor": "container.files.catalog",

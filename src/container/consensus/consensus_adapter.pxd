@@ -1,8 +1,9 @@
 # What the consensus stream brings to a member.
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, uint8_t
 
 from container.codecs.sbe cimport MessageHeader
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.cluster_member cimport ClusterMembers
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.frames cimport FrameHeader
 from container.transport.streams cimport FragmentHandler, Image, Subscription
@@ -11,9 +12,19 @@ from container.transport.streams cimport FragmentHandler, Image, Subscription
 cdef class ConsensusAdapter(FragmentHandler):
     cdef Subscription _subscription
     cdef ConsensusEventHandler _handler
+    cdef ClusterMembers _members
     cdef SessionFragmentAssembler _assembler
-    cdef int poll(self) except -1
+    cpdef int poll(self) except -1
     cdef int forget_lost(self) except -1        # what publishers began to send that are gone
     cpdef int close(self) except -1
-    cdef int _dispatch(self, const MessageHeader* message, const uint8_t* buffer, size_t length, Image image) except -1
+    # These return whether the message is one of theirs.
+    cdef bint _dispatch_position(self, int template_id, const uint8_t* buffer, size_t length) except -1
+    cdef bint _dispatch_election(self, int template_id, const uint8_t* buffer, size_t length) except -1
+    cdef bint _dispatch_end(self, int template_id, const uint8_t* buffer, size_t length) except -1
+    cdef int _on_new_leadership_term(self, const uint8_t* buffer, size_t length) except -1
+    cdef int _on_catchup_position(self, const uint8_t* buffer, size_t length) except -1
+    cdef bint _is_from(self, int32_t member_id, str message) except -1
+    cdef bint _is_for(self, int32_t member_id, str message) except -1
+    cdef int _dispatch_request(
+        self, const MessageHeader* message, const uint8_t* buffer, size_t length, Image image) except -1
     cdef int _on_standby_snapshot(self, const uint8_t* buffer, size_t length, Image image) except -1

@@ -420,6 +420,8 @@ class Election:
         self.candidate_term_id = max(self._host.candidate_term_id(), self.leadership_term_id, self.candidate_term_id)
         if self._members.count() == 1:
             # Nobody to ask: nominated, and elected.
+            if now_ns < self._pause_until_ns:
+                return 0
             self.candidate_term_id += 1
             self._host.update_candidate_term_id(self.candidate_term_id, self.log_position)
             self._lead(now_ns, "single-node cluster leader")

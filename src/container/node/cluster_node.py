@@ -18,8 +18,8 @@ from typing import Any, Self, TypeGuard
 
 from container.aeron.media_driver import MediaDriver
 from container.api import ClusteredService
-from container.archive.archive_context import ArchiveContext
-from container.archive.native_archive import Archive
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.native_archive import Archive
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common import forks
 from container.common.aeron_defaults import SERVICE_SNAPSHOT_STREAM_ID

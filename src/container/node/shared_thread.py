@@ -5,7 +5,7 @@ from __future__ import annotations
 from container.aeron.media_driver import MediaDriver
 from container.agent.agent_owner import AgentOwner
 from container.agent.composite_agent import CompositeAgent
-from container.archive.native_archive import Archive
+from container.archive.server.native_archive import Archive
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common.error_texts import message_of
 from container.common.loggers import report

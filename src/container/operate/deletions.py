@@ -19,7 +19,7 @@ from container.errors import ArchiveError, ContainerError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLogEntry, in_order
 from container.operate.answers import Answer, NoFactsError, RefusedError
-from container.operate.counters import open_cnc
+from container.operate.driver_counters import open_cnc
 from container.operate.facts import Deletion, LogEntry, RecordingLogChange
 from container.operate.marks import now_ms
 from container.operate.places import archive_dir_beside, find_archive_dir, find_cluster_dir
@@ -29,7 +29,7 @@ from container.recordings.live import read_archive_mark, recorded_positions
 from container.recordings.member import file_names, recorded_position, segment_positions
 
 if TYPE_CHECKING:
-    from container.archive.native_archive import Archive
+    from container.archive.server.native_archive import Archive
     from container.files.cnc_file import MarkFileStatus
     from container.operate.cluster_control import ArchiveControl
 
@@ -353,7 +353,7 @@ def _running_for_this(archive_dir: Path, mark: MarkFileStatus | None) -> Iterato
 
 
 def _launched(archive_dir: Path, aeron_dir: str, mark: MarkFileStatus | None) -> Archive:
-    from container.archive.native_archive import Archive
+    from container.archive.server.native_archive import Archive
 
     try:
         return Archive.launch(

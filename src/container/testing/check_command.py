@@ -15,10 +15,10 @@ from container.common.object_path import load_object, search_current_directory
 from container.common.values import shown
 from container.errors import ConfigurationError
 from container.recordings import open_member
-from container.testing import checks
-from container.testing.environments import has_time_machine
 from container.testing.lives import GeneratedLife, RecordedLife
-from container.testing.memory_member import MemoryMember, ServiceFactory
+from container.testing.memory import checks
+from container.testing.memory.environments import has_time_machine
+from container.testing.memory.memory_member import MemoryMember, ServiceFactory
 
 _FINDINGS = (
     checks.DivergenceError,

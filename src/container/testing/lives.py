@@ -12,8 +12,8 @@ import msgspec
 
 from container.api import CloseReason, Role
 from container.recordings import read
-from container.testing.checks import hostile_payload
-from container.testing.memory_member import MemoryMember, MemorySession
+from container.testing.memory.checks import hostile_payload
+from container.testing.memory.memory_member import MemoryMember, MemorySession
 
 _MOST_SESSIONS = 5
 

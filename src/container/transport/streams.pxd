@@ -1,7 +1,7 @@
 # The seam, streams: images, publications and what handles fragments, each of which a transport implements.
 #
-# `aeron/` does over a media driver, `testing/memory_transport.pyx` over memory. Calls that can be made a million times
-# a second are `noexcept nogil` or have a C error return.
+# `aeron/` does over a media driver, `testing/memory/memory_transport.pyx` over memory. Calls that can be made a million
+# times a second are `noexcept nogil` or have a C error return.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.transport.frames cimport BufferVector, Claim, FrameHeader

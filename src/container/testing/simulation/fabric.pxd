@@ -1,9 +1,9 @@
 # The network of a simulation: it carries UDP streams between the drivers of its hosts.
 from libc.stdint cimport int64_t, uint64_t
 
-from container.testing.memory_log cimport MemoryImage, MemoryLog, ReaderListener
-from container.testing.memory_stream cimport MemoryStream, StreamSender
-from container.testing.memory_transport cimport MemoryClient, MemoryDriver, MemoryNetwork, MemorySubscription
+from container.testing.memory.memory_log cimport MemoryImage, MemoryLog, ReaderListener
+from container.testing.memory.memory_stream cimport MemoryStream, StreamSender
+from container.testing.memory.memory_transport cimport MemoryClient, MemoryDriver, MemoryNetwork, MemorySubscription
 from container.testing.simulation.virtual_time cimport Draws, Trace, VirtualTime
 
 

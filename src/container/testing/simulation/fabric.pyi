@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import final
 
-from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
 from container.transport.clocks import Clock

@@ -12,9 +12,9 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from container.common.sealed cimport hide, seal
 from container.errors import ConfigurationError, RegistrationError
-from container.testing.memory_log cimport MemoryImage, MemoryLog
-from container.testing.memory_stream cimport MemoryStream
-from container.testing.memory_transport cimport (
+from container.testing.memory.memory_log cimport MemoryImage, MemoryLog
+from container.testing.memory.memory_stream cimport MemoryStream
+from container.testing.memory.memory_transport cimport (
     MemoryClient, MemoryDriver, MemoryNetwork, MemoryPublication, MemorySubscription,
 )
 from container.testing.simulation.virtual_time cimport Draws, NodeClock, Trace

@@ -9,7 +9,7 @@ from operator import attrgetter
 from container.api import ADMIN_ACTION, BACK_PRESSURED, NOT_CONNECTED, TimeUnit
 from container.common.values import shown
 from container.errors import ConfigurationError
-from container.testing.checks import hostile_payload
+from container.testing.memory.checks import hostile_payload
 from container.testing.simulation import plan as plans
 from container.testing.simulation.plan import LEADER, Fault, Operation, Plan, SnapshotFault, Start
 

@@ -1,0 +1,56 @@
+# What type checkers see of container.archive.server.sessions.recording_session, which is compiled.
+
+from typing import final
+
+from container.archive.server.store.segment_writer import SegmentWriter
+from container.errors import ArchiveError
+from container.transport.clocks import Clock
+from container.transport.counters import Counter
+from container.transport.streams import BlockHandler, Image
+
+@final
+class RecordingSession(BlockHandler):
+    def __init__(
+        self,
+        recording_id: int,
+        subscription_id: int,
+        correlation_id: int,
+        image: Image,
+        counter: Counter,
+        writer: SegmentWriter,
+        *,
+        block_length_limit: int,
+        is_auto_stop: bool = False,
+        owner: object = None,
+        clock: Clock | None = None,
+    ) -> None: ...
+    @property
+    def recording_id(self) -> int: ...
+    @property
+    def subscription_id(self) -> int: ...
+    @property
+    def correlation_id(self) -> int: ...
+    @property
+    def is_auto_stop(self) -> bool: ...
+    @property
+    def owner(self) -> object: ...
+    @property
+    def image(self) -> Image: ...
+    @property
+    def counter(self) -> Counter: ...
+    @property
+    def writer(self) -> SegmentWriter: ...
+    @property
+    def error(self) -> ArchiveError | None: ...
+    @property
+    def written_bytes(self) -> int: ...
+    @property
+    def write_time_ns(self) -> int: ...
+    @property
+    def longest_write_ns(self) -> int: ...
+    @property
+    def is_done(self) -> bool: ...
+    @property
+    def recorded_position(self) -> int: ...
+    def do_work(self) -> int: ...
+    def abort(self) -> int: ...

@@ -1,0 +1,50 @@
+"""What checks of services report: one exception for each kind of mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from container.common.values import shown
+from container.errors import ConfigurationError, ContainerError
+from container.testing.memory.memory_member import MemoryMember
+
+type Life = Callable[[MemoryMember], object]
+"""What clients and time do to a member."""
+
+
+class DivergenceError(ContainerError):
+    """Two runs of a service over the same log came to other states; ``log_position`` is the first where they did."""
+
+    def __init__(self, text: str, log_position: int) -> None:
+        super().__init__(text)
+        self.log_position = log_position
+
+
+class HostilePayloadError(ContainerError):
+    """A payload made a callback raise, or ended snapshots. ``payload`` (bytes) is the last one that was sent."""
+
+    def __init__(self, text: str, payload: bytes) -> None:
+        super().__init__(text)
+        self.payload = payload
+
+
+class MemoryGrowthError(ContainerError):
+    """The service keeps what it should not; ``growth`` is in bytes."""
+
+    def __init__(self, text: str, growth: int) -> None:
+        super().__init__(text)
+        self.growth = growth
+
+
+class ForbiddenCallError(ContainerError):
+    """A callback called what may answer differently on another member. ``calls`` names each function, file and line."""
+
+    def __init__(self, text: str, calls: Sequence[str]) -> None:
+        super().__init__(text)
+        self.calls = tuple(calls)
+
+
+def check_positive(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ConfigurationError(f"{name}={shown(count)}: must be at least 1")

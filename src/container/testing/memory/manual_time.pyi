@@ -1,0 +1,29 @@
+# What type checkers see of container.testing.memory.manual_time, which is compiled.
+from collections.abc import Callable
+from typing import final
+
+from container.transport.clocks import Clock
+from container.transport.idle_strategy import IdleStrategy
+
+@final
+class ManualClock(Clock):
+    auto_advance_ns: int
+    def __init__(
+        self, nano_time: int = 1_000_000_000, *, epoch_ms: int = 1_700_000_000_000, auto_advance_ns: int = 0
+    ) -> None: ...
+    @property
+    def now_ns(self) -> int: ...
+    @property
+    def now_ms(self) -> int: ...
+    def advance(self, duration_ns: int) -> None: ...
+    def set_epoch_ms(self, epoch_ms: int) -> None: ...
+
+@final
+class SteppingIdleStrategy(IdleStrategy):
+    def __init__(self, step: Callable[[], object] | None = None, *, max_idles: int = 10_000) -> None: ...
+    @property
+    def step(self) -> Callable[[], object] | None: ...
+    @property
+    def max_idles(self) -> int: ...
+    @property
+    def idle_count(self) -> int: ...

@@ -1,0 +1,202 @@
+"""Archives and nodes on simulated disks: seeds of them, and how ``./run sim`` runs them and shows a finding."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+
+from container.archive.server.store.recording_store import RecordingStore
+from container.files.recording_log import RecordingLog
+from tests.seeds import drawn
+from tests.sim import __main__ as command
+from tests.sim import archive_run, archive_world, node_run, node_world
+from tests.sim.exam import ARCHIVE_FAULTS, FAULTS, NODE_FAULTS, ROOT, read_faults
+
+
+class Subject(NamedTuple):
+    """What is simulated."""
+
+    word: str
+    runs: Any
+    world: ModuleType
+    seeds: int
+    drawn: int
+    chunk: int
+    slow_seeds: int
+    reached: dict[str, int]
+    """What all fixed seeds together do, at least so often."""
+    repeated: int
+    """A seed that is run twice."""
+    planted: tuple[type, str]
+    """A method whose absence is found, and the finding is shrunk."""
+    shrunk: int
+    """A shrunk plan has fewer operations than the whole one has by this."""
+    command: str
+    shown: str
+    """What the command has counted."""
+
+    def __str__(self) -> str:
+        return self.word
+
+
+ARCHIVE = Subject(
+    "archive",
+    archive_run,
+    archive_world,
+    seeds=200,
+    drawn=100,
+    chunk=50,
+    slow_seeds=1_000,
+    reached=dict.fromkeys(
+        (
+            *("power cuts", "kills", "crashes of a recovery", "early starts refused", "restarts", "faults"),
+            *("truncations", "purges", "purges of segments", "extensions", "replays read to the end", "bytes lost"),
+        ),
+        10,
+    ),
+    repeated=12,
+    planted=(RecordingStore, "_cut"),
+    shrunk=2,
+    command="--seeds 20 --first 5",
+    shown="bytes lost",
+)
+NODE = Subject(
+    "node",
+    node_run,
+    node_world,
+    seeds=100,
+    drawn=60,
+    chunk=20,
+    slow_seeds=2_000,
+    reached={
+        **dict.fromkeys(("power cuts", "kills", "snapshots", "snapshots loaded", "shutdowns", "aborts"), 8),
+        **dict.fromkeys(("suspended and resumed", "crashes of a start", "parts lost", "ends in order"), 5),
+        **dict.fromkeys(("faults", "session events"), 3),
+        "answers": 750,
+        "settled": 60,
+    },
+    repeated=20,
+    planted=(RecordingLog, "commit_log_position"),
+    shrunk=1,
+    command="--seeds 2 --first 19",
+    shown="answers",
+)
+SUBJECTS = (ARCHIVE, NODE)
+of_each = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+
+
+@pytest.fixture(scope="module")
+def reached() -> Iterator[dict[str, Counter[str]]]:
+    """What all fixed seeds together have done, by subject."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    yield counts
+    for subject in SUBJECTS:
+        count = counts[subject.word]
+        if count["seeds"] == subject.seeds:
+            assert {name: count[name] for name, least in subject.reached.items() if count[name] < least} == {}
+
+
+def run_seed(subject: Subject, seed: int) -> Any:
+    """The result of a seed that finds nothing."""
+    result = subject.runs.run_seed(seed)
+    assert result.violation is None, subject.runs.report(subject.runs.shrink(result), seed)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("subject", "first"),
+    [
+        pytest.param(subject, first, id=f"{subject}-{first}")
+        for subject in SUBJECTS
+        for first in range(1, subject.seeds + 1, subject.chunk)
+    ],
+)
+def test_seeds_find_nothing(subject: Subject, first: int, reached: dict[str, Counter[str]]) -> None:
+    for seed in range(first, first + subject.chunk):
+        reached[subject.word].update({"seeds": 1, **run_seed(subject, seed).stats})
+
+
+@of_each
+def test_seeds_of_this_commit_find_nothing(subject: Subject) -> None:
+    for seed in drawn(f"{subject}s", subject.drawn):
+        run_seed(subject, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("subject", "first"),
+    [
+        pytest.param(subject, first, id=f"{subject}-{first}")
+        for subject in SUBJECTS
+        for first in range(subject.seeds + 1, subject.slow_seeds + 1, subject.chunk)
+    ],
+)
+def test_more_seeds_find_nothing(subject: Subject, first: int) -> None:
+    for seed in range(first, first + subject.chunk):
+        run_seed(subject, seed)
+
+
+@of_each
+def test_a_seed_does_the_same_again(subject: Subject) -> None:
+    first, second = (run_seed(subject, subject.repeated) for _ in range(2))
+    assert first.log == second.log
+    assert first.stats == second.stats
+    assert first.digest == second.digest
+
+
+@of_each
+def test_plans_have_all_kinds_of_operations(subject: Subject) -> None:
+    plans = [subject.world.expand(seed) for seed in range(50)]
+    assert {each.kind for plan in plans for each in plan.operations} == set(subject.world.KINDS)
+    assert {plan.level for plan in plans} == {0, 1, 2}
+    part = plans[0].only([3, 1, 999])
+    assert [each.number for each in part.operations] == [1, 3]
+    assert part.operations[0] == plans[0].operations[1]
+
+
+@of_each
+def test_a_finding_is_shrunk_and_shown_with_the_line_that_repeats_it(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(*subject.planted, lambda *_: None)
+    runs = subject.runs
+    seed, result = next((each, found) for each in range(1, 300) if (found := runs.run_seed(each)).violation is not None)
+    smaller = runs.shrink(result)
+    assert smaller.violation is not None
+    assert smaller.violation.oracle == result.violation.oracle
+    assert len(smaller.plan.operations) < len(result.plan.operations) // subject.shrunk
+    text = runs.report(smaller, seed)
+    [line] = [each for each in text.splitlines() if "run it again" in each]
+    arguments = line.split("./run sim ")[1].split()
+    monkeypatch.setattr(sys, "argv", ["sim", *arguments])
+    assert command.main() == 1
+    assert f"run it again: ./run sim {' '.join(arguments)}" in capsys.readouterr().out
+
+
+@of_each
+def test_the_command_runs_seeds_in_processes(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sim", f"--{subject}", *subject.command.split(), "--jobs", "1"])
+    assert command.main() == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"{subject.command.split()[1]} seeds, 0 findings; 1 of them run twice; ")
+    assert all(each in last for each in ("power cuts", "kills", subject.shown, "seeds/s"))
+
+
+@pytest.mark.parametrize(("path", "least"), [(FAULTS, 16), (ARCHIVE_FAULTS, 20), (NODE_FAULTS, 8)])
+def test_all_faults_of_the_exam_can_be_planted(path: Path, least: int) -> None:
+    faults = read_faults(path)
+    assert len({fault.name for fault in faults}) == len(faults) >= least
+    for fault in faults:
+        texts: dict[str, str] = {}
+        for edit in fault.edits:
+            text = texts.get(edit.file) or (ROOT / edit.file).read_text()
+            texts[edit.file] = edit.applied(text)
+            assert texts[edit.file] != text
