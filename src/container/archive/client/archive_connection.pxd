@@ -66,6 +66,8 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef object _unsent                     # deque of those that are to be sent, and some that are done
     cdef list _deadlines                    # heap of (deadline, correlation id), of some that are done as well
     cdef object _errors                     # deque of what answers no request
+    cdef object _given_up                   # deque of correlation ids that were sent, and whose answers do not count
+    cdef bint _is_reading
 
     cdef bint is_alive(self) noexcept                       # whether both streams of the session are connected
     cpdef int turn(self) except -1
@@ -93,6 +95,8 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef int _expire(self) except -1
     cdef int _send(self) except -1
     cdef int _read(self) except -1
+    cdef int _give_up(self, ArchiveRequest request, object error) except -1
+    cdef int _check_not_reading(self) except -1
     cdef int _finish(self, ArchiveRequest request, object error) except -1
     cdef object _lost(self, str what)
     cdef bint _try_send(self, Publication publication, bytes message) except -1
