@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 
-from container.archive import AeronArchive, ArchiveClientContext, RecordingSignal, RecordingSignalEvent, error_codes
+from container.archive import (
+    REPLAY_ALL_AND_STOP,
+    AeronArchive,
+    ArchiveClientContext,
+    RecordingSignal,
+    RecordingSignalEvent,
+    error_codes,
+)
 from container.archive.authentication import Authenticator, DenyAll, SessionProxy
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import SteppingIdleStrategy
-from tests.archive_tour import CHANNEL, TOURS, Tour
-from tests.archive_world import ArchiveWorld
+from tests.archive_tour import CHANNEL, REPLAY_CHANNEL, REPLAY_STREAM_ID, SEGMENT_LENGTH, TOURS, Tour
+from tests.archive_world import DIRECTORY, ArchiveWorld
 from tests.control_world import CONTROL_CHANNEL
 
 MS = 1_000_000
@@ -404,3 +411,40 @@ def test_a_limit_may_be_as_good_as_none(timeout_ns: int) -> None:
     program = Program(world, context=context)
     recording_id, end = program.tour().recording(2)
     assert [each.stop_position for each in program.archive.list_recordings(recording_id, 5)] == [end]
+
+
+# Replays that are cut short
+
+
+def test_a_replay_that_fails_is_not_taken_for_whole(program: Program) -> None:
+    recording_id, _ = program.tour().recording(300)
+    program.world.storage.unlink(f"{DIRECTORY}/{recording_id}-{SEGMENT_LENGTH}.rec")
+    read: list[bytes] = []
+    with pytest.raises(ArchiveError, match="archive error: "):  # noqa: PT012
+        for message, _ in program.archive.read(
+            program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+        ):
+            read.append(message)
+    assert len(read) == 128
+    assert program.archive.list_recording(recording_id) is not None
+
+
+def test_a_replay_whose_archive_ends_is_not_taken_for_whole(program: Program) -> None:
+    recording_id, _ = program.tour().recording(300)
+    replay = program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+    messages = program.archive.read(replay)
+    next(messages)
+    program.world.reopen()
+    with pytest.raises(ArchiveError, match=r"replay \d+ has ended at \d+, before its end|archive is lost"):
+        list(messages)
+
+
+def test_a_replay_that_nobody_takes_in_time_does_not_wait_for_ever(program: Program) -> None:
+    recording_id, _ = program.tour().recording(3)
+    replay = program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+    program.archive.stop_all_replays()
+    for _ in range(10):
+        program.step()
+        seam.invoke(program.client)
+    with pytest.raises(TimedOutError, match=r"waited 10 s for the image of replay \d+ on "):
+        list(program.archive.read(replay))

@@ -1,5 +1,5 @@
 # The protocol between an archive and one of its clients, as a state machine that never waits.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from container.transport.clocks cimport Clock
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
@@ -105,6 +105,10 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef int _on_challenge(self, const uint8_t* buffer, size_t length) except -1
     cdef int _on_item(self, int64_t control_session_id, int64_t correlation_id, object item) except -1
     cdef int _on_signal(self, const uint8_t* buffer, size_t length) except -1
+
+
+cdef inline int64_t deadline_after(int64_t now_ns, int64_t limit_ns) noexcept:
+    return now_ns + limit_ns if limit_ns < INT64_MAX - max(now_ns, 0) else INT64_MAX
 
 
 cdef class Wait:

@@ -66,8 +66,6 @@ cdef enum:
     ERRORS_MAX = 64                                 # that answer no request, and are not taken
     DEADLINES_SPARE = 64                            # of requests that are done
 
-cdef int64_t NO_DEADLINE = INT64_MAX
-
 STEPS = ("ADD_STREAMS", "AWAIT_PUBLICATION_CONNECTED", "RESOLVE_RESPONSE_CHANNEL", "SEND_CONNECT_REQUEST",
          "AWAIT_SUBSCRIPTION_CONNECTED", "AWAIT_CONNECT_RESPONSE", "AWAIT_ARCHIVE_ID_RESPONSE", "SEND_KEEP_ALIVE",
          "CONNECTED", "CLOSED")
@@ -77,10 +75,6 @@ _RESPONSE_CORRELATION_ID = "response-correlation-id"
 
 cdef inline str _text(const VarData* data):
     return (<const char*> data.data)[:data.length].decode("ascii", "replace") if data.length > 0 else ""
-
-
-cdef inline int64_t _after(int64_t now_ns, int64_t timeout_ns) noexcept:
-    return now_ns + timeout_ns if timeout_ns < NO_DEADLINE - max(now_ns, 0) else NO_DEADLINE
 
 
 cdef int _check(int result, str message) except -1:
@@ -171,7 +165,7 @@ cdef class ArchiveConnection(FragmentHandler):
         self.control_session_id = self.archive_id = NULL_VALUE
         self._step = ADD_STREAMS
         self._what = f"the driver to add streams to an archive on {self.control_channel}"
-        self._connect_deadline_ns = _after(self._clock.nano_time(), self.context.message_timeout_ns)
+        self._connect_deadline_ns = deadline_after(self._clock.nano_time(), self.context.message_timeout_ns)
         return 0
 
     cdef int _connect(self) except -1:
@@ -263,7 +257,7 @@ cdef class ArchiveConnection(FragmentHandler):
             "response_channel": str(self._response_uri).encode("ascii"),
             "encoded_credentials": b"" if supplier is None else bytes(supplier.encoded_credentials()),
             "client_info": client_info(self.context.client_name).encode("ascii", "replace"),
-        }, 0, NO_DEADLINE, None)
+        }, 0, INT64_MAX, None)
         return 0
 
     cdef int _on_connect_response(self) except -1:
@@ -276,10 +270,10 @@ cdef class ArchiveConnection(FragmentHandler):
             supplier = self.context.credentials_supplier
             self._challenge = None
             fields["encoded_credentials"] = b"" if supplier is None else bytes(supplier.on_challenge(challenge))
-            self._connecting = self._begin("ChallengeResponse", "archive connect", fields, 0, NO_DEADLINE, None)
+            self._connecting = self._begin("ChallengeResponse", "archive connect", fields, 0, INT64_MAX, None)
             return 0
         if self._step == AWAIT_CONNECT_RESPONSE and self._archive_version >= VERSION_WITH_ARCHIVE_ID:
-            self._connecting = self._begin("ArchiveIdRequest", "archive connect", fields, 0, NO_DEADLINE, None)
+            self._connecting = self._begin("ArchiveIdRequest", "archive connect", fields, 0, INT64_MAX, None)
             self._what = f"the archive's id on response channel {self._response_uri} stream " \
                          f"{self.context.response_stream_id}"
             self._step = AWAIT_ARCHIVE_ID_RESPONSE
@@ -334,10 +328,10 @@ cdef class ArchiveConnection(FragmentHandler):
             CONTROL_RESPONSE_CODE_SUBSCRIPTION_UNKNOWN if name == "ListRecordingSubscriptionsRequest"
             else CONTROL_RESPONSE_CODE_RECORDING_UNKNOWN)
         request._timeout_ns = timeout_ns
-        request._deadline_ns = _after(self._clock.nano_time(), timeout_ns)
+        request._deadline_ns = deadline_after(self._clock.nano_time(), timeout_ns)
         self._requests[correlation_id] = request
         self._unsent.append(request)
-        if request._deadline_ns < NO_DEADLINE:
+        if request._deadline_ns < INT64_MAX:
             if len(self._deadlines) > 2 * len(self._requests) + DEADLINES_SPARE:
                 self._deadlines = [
                     (each._deadline_ns, each.correlation_id) for each in (<dict> self._requests).values()]
@@ -543,7 +537,7 @@ cdef class ArchiveConnection(FragmentHandler):
         :meth:`turn`. Errors that answer no request are logged when they come before its answer.
         """
         cdef Wait wait = Wait(      # without a limit: the request has its own
-            self._client, idle, NO_DEADLINE,
+            self._client, idle, INT64_MAX,
             f"the archive's answer to {request.what}, correlation id {request.correlation_id}")
         cdef int work_count
         cdef int attempts = self.context.message_retry_attempts
@@ -668,7 +662,7 @@ cdef class ArchiveConnection(FragmentHandler):
         if len(request.items) >= request._wanted:
             request.code = CONTROL_RESPONSE_CODE_OK
             return self._finish(request, None)
-        request._deadline_ns = _after(self._clock.nano_time(), request._timeout_ns)
+        request._deadline_ns = deadline_after(self._clock.nano_time(), request._timeout_ns)
         return 0
 
     cdef int _on_signal(self, const uint8_t* buffer, size_t length) except -1:
@@ -738,7 +732,7 @@ cdef class Wait:
         self._client = client
         self._idle = idle
         self._limit_ns = limit_ns
-        self._deadline_ns = _after(client.clock.nano_time(), limit_ns)
+        self._deadline_ns = deadline_after(client.clock.nano_time(), limit_ns)
         idle.reset()
         self.begin(what)
 
