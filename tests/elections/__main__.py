@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--history", action="store_true", help="print what happened in the first seed")
     options = parser.parse_args(arguments)
     if options.words[:1] == ["exam"]:
-        return exam.main(options.words[1:], options.seeds or exam.SEEDS, exam.FIRSTS)
+        return exam.main(options.words[1:], options.seeds or exam.SEEDS, exam.FIRSTS, options.jobs)
     mixtures = options.words or list(MIXTURES)
     if options.history:
         cluster = Cluster(mixtures[0], options.first)

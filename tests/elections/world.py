@@ -840,8 +840,7 @@ class Cluster:
     def run(self, ticks: int, on_tick: Callable[[], None] | None = None, *, bound_ns: int = 80_000 * MS) -> None:
         """Disturb the cluster for a while; then heal all, and it must agree within a bound."""
         faults = self.faults = Faults(self)
-        for node in self.nodes:
-            node.start()
+        faults.begin()
         for _ in range(ticks):
             faults.disturb()
             self.tick()

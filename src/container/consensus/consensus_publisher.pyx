@@ -17,8 +17,7 @@ from container.codecs.cluster cimport (
 )
 from container.codecs.sbe cimport SBE_HEADER_LENGTH, sbe_put_header, sbe_put_int32
 from container.common.sealed cimport seal
-from container.consensus import channels
-from container.consensus.cluster_member import NATIVE_PROTOCOL_VERSION
+from container.consensus import channels, cluster_member
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.errors import ClusterEvent, RegistrationError
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED
@@ -31,7 +30,7 @@ cdef enum:
     TERM_BLOCK_LENGTH = NEW_LEADERSHIP_TERM_BLOCK_LENGTH + 4        # with the protocol version behind upstream's fields
     TERM_LENGTH = SBE_HEADER_LENGTH + TERM_BLOCK_LENGTH
 
-cdef int32_t PROTOCOL_VERSION = NATIVE_PROTOCOL_VERSION
+cdef int32_t PROTOCOL_VERSION = cluster_member.NATIVE_PROTOCOL_VERSION
 cdef int32_t TEMPORARILY_UNAVAILABLE = RegistrationError.RESOURCE_TEMPORARILY_UNAVAILABLE
 
 

@@ -10,10 +10,16 @@ Better than upstream's:
 * What a member says of its log in a term counts for that term's leader only once the term is in the member's recording
   log, and a leader opens its term only for members that have said so in its term. Else two leaders that were cut off in
   turn can each commit what the other takes back (figure 8 of the paper on Raft).
-* A member follows no leader of a term older than one that it has voted in: that vote may have made another leader.
+* A leader records its term before it says it, and a member drops a recorded term that its leader never opened.
+* A member follows no leader of a term older than its vote for another: that vote may have made another leader. It says
+  so, and a native leader begins a new election beyond that vote.
 * A leader that hears of a newer term stands back in every state, and one that gets no log publication or no followers.
 * A member whose elections fail again and again for the same reason pauses, longer each time, also where they come to
-  an end in between, and does not fill logs and disturb the others at full speed.
+  an end in between, and does not fill logs and disturb the others at full speed. It still votes.
+* Where ballots are lost, the delay before a nomination grows.
+
+Members of upstream's keep their own rules, and with them the guarantee is upstream's. They are counted as their own
+leaders count them, and told no commit position for which they would wait for ever.
 """
 
 from __future__ import annotations
@@ -1008,8 +1014,10 @@ class Election:
         if now_ns - self._time_of_last_update_ns < self._settings.election_status_interval_ns:
             return 0
         self._time_of_last_update_ns = now_ns
-        # Where no leader is heard, or must be refused, the others have to get beyond this member's votes.
-        is_lost = now_ns - self._time_of_last_leader_ns >= self._settings.election_timeout_ns
+        # Where others have no leader either, or it must be refused, they have to get beyond this member's votes.
+        is_lost = now_ns - self._time_of_last_leader_ns >= self._settings.election_timeout_ns and any(
+            member.protocol_version != NULL_VALUE for member in self._members.members
+        )
         term_id = self.candidate_term_id if is_lost or self._is_refusing(now_ns) else self.leadership_term_id
         self._host.publish_canvass_position(self.log_leadership_term_id, self.append_position, term_id)
         return 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from container.common import aeron_defaults
+from container.settings import shared_fields as shared
 from container.settings.archive_table import archive_settings_table
 from container.settings.callback_errors import HALT, SKIP
 from container.settings.consensus_module_table import consensus_module_settings_table
@@ -23,7 +24,6 @@ from container.settings.setting import (
     duration_field,
     flag_field,
     is_ascii,
-    is_ipc_channel,
     number_field,
     object_path_field,
     path_field,
@@ -64,14 +64,7 @@ class Settings:
     service_class_name: str | None = object_path_field(
         "aeron.cluster.service.class.name", "The service's class, used when no service is given."
     )
-    app_version: int = number_field(
-        "aeron.cluster.app.version",
-        "Version of the application, checked against the log's and the snapshot's: the majors must be equal.",
-        1,
-        1,
-        0xFFFFFF,
-        unit="version",
-    )
+    app_version: int = shared.APP_VERSION
     cluster_dir: str | None = path_field(
         "aeron.cluster.dir",
         "Directory of the member's mark files and recording log; must be given.",
@@ -90,38 +83,16 @@ class Settings:
         "known here so that both can share their configuration.",
         None,
     )
-    aeron_dir: str | None = path_field(
-        "aeron.dir", "Directory of the media driver.", None, shown="the driver's own default for this user"
-    )
-    aeron_library: str | None = path_field(
-        "aeron.library", "Path of the Aeron C client's library.", None, shown="the one inside the package pyaeron"
-    )
-    driver_timeout_ms: int = number_field(
-        "aeron.driver.timeout",
-        "How long to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
-        "client reads the variable as well.",
-        10_000,
-        1,
-        24 * 3_600_000,
-        unit="ms",
-    )
+    aeron_dir: str | None = shared.AERON_DIR
+    aeron_library: str | None = shared.AERON_LIBRARY
+    driver_timeout_ms: int = shared.DRIVER_TIMEOUT_MS
     control_channel: str = channel_field(
         "aeron.cluster.control.channel",
         "Channel between consensus module and services; must be the consensus module's.",
         aeron_defaults.CONTROL_CHANNEL,
     )
-    service_stream_id: int = number_field(
-        "aeron.cluster.service.stream.id",
-        "Stream from the consensus module to the services.",
-        aeron_defaults.SERVICE_STREAM_ID,
-        *INT32,
-    )
-    consensus_module_stream_id: int = number_field(
-        "aeron.cluster.consensus.module.stream.id",
-        "Stream from the services to the consensus module.",
-        aeron_defaults.CONSENSUS_MODULE_STREAM_ID,
-        *INT32,
-    )
+    service_stream_id: int = shared.SERVICE_STREAM_ID
+    consensus_module_stream_id: int = shared.CONSENSUS_MODULE_STREAM_ID
     replay_channel: str = channel_field(
         "aeron.cluster.replay.channel", "Channel on which a snapshot is replayed.", aeron_defaults.REPLAY_CHANNEL
     )
@@ -131,9 +102,7 @@ class Settings:
         aeron_defaults.REPLAY_STREAM_ID,
         *INT32,
     )
-    snapshot_channel: str = channel_field(
-        "aeron.cluster.snapshot.channel", "Channel on which a snapshot is recorded.", aeron_defaults.SNAPSHOT_CHANNEL
-    )
+    snapshot_channel: str = shared.SNAPSHOT_CHANNEL
     snapshot_stream_id: int = number_field(
         "aeron.cluster.snapshot.stream.id",
         "Stream on which a snapshot is recorded. The consensus module reads the same property for its own snapshots, "
@@ -141,12 +110,8 @@ class Settings:
         aeron_defaults.SERVICE_SNAPSHOT_STREAM_ID,
         *INT32,
     )
-    archive_control_channel: str = text_field(
-        "aeron.archive.local.control.channel",
-        "Channel of the archive's requests and responses.",
-        aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL,
-        is_ipc_channel,
-        "an IPC channel: local archive control must be IPC",
+    archive_control_channel: str = shared.local_control_channel_field(
+        "Channel of the archive's requests and responses."
     )
     archive_control_stream_id: int = number_field(
         "aeron.archive.local.control.stream.id",
@@ -161,12 +126,7 @@ class Settings:
         aeron_defaults.ARCHIVE_RESPONSE_STREAM_ID,
         *INT32,
     )
-    archive_message_timeout_ns: int = duration_field(
-        "aeron.archive.message.timeout",
-        "How long to wait for an answer of the archive.",
-        aeron_defaults.ARCHIVE_MESSAGE_TIMEOUT_NS,
-        least=1_000_000,
-    )
+    archive_message_timeout_ns: int = shared.ARCHIVE_MESSAGE_TIMEOUT_NS
     archive_message_retry_attempts: int = number_field(
         "aeron.archive.message.retry.attempts",
         "Attempts to send a request to the archive.",
@@ -174,14 +134,7 @@ class Settings:
         1,
         INT32_MAX,
     )
-    error_buffer_length: int = number_field(
-        "aeron.cluster.service.error.buffer.length",
-        "Length of the error log in the mark file.",
-        1024**2,
-        1024**2,
-        INT32_MAX - 8192,
-        unit="bytes",
-    )
+    error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.service.error.buffer.length")
     record_error_messages: bool = flag_field(
         "aeron.cluster.service.error.messages",
         "Whether error log and logger get the messages of exceptions, in which a service may put payloads. With false "
@@ -208,11 +161,8 @@ class Settings:
     snapshot_duration_threshold_ns: int = duration_field(
         "aeron.cluster.service.snapshot.threshold", "Snapshots that take longer are counted.", 1_000_000_000, least=0
     )
-    idle_strategy: str = text_field(
-        "aeron.cluster.idle.strategy",
-        "What the agent does when there is nothing to do.",
-        "backoff",
-        allowed="noop, busy_spin, yield, sleep(100us), backoff or backoff(10,20,1us,50us)",
+    idle_strategy: str = shared.idle_strategy_field(
+        "aeron.cluster.idle.strategy", "What the agent does when there is nothing to do."
     )
     callback_error_policy: str = choice_field(
         "aeron.cluster.service.callback.error.policy",
