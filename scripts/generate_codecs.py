@@ -698,8 +698,7 @@ def messages_module(schemas: list[Schema]) -> Iterator[str]:
     yield from dispatch_by_schema(schemas)
     for schema in schemas:
         yield from decode_by_template(schema)
-        yield from decode_by_name(schema)
-        yield from encode_by_name(schema)
+        yield from encode_by_template(schema)
         for message in schema.messages:
             for group in message.groups:
                 yield from decode_group(schema, message, group)
@@ -714,7 +713,19 @@ def message_names(schemas: list[Schema]) -> Iterator[str]:
         yield f'    "{schema.name}": {{'
         yield from (f'        {message.template_id}: "{message.name}",' for message in schema.messages)
         yield "    },"
-    yield "}"
+    yield """}
+_TEMPLATE_IDS = {
+    _SCHEMA_IDS[schema]: {name: template_id for template_id, name in names.items()}
+    for schema, names in MESSAGE_NAMES.items()
+}
+
+
+cdef int _template_id(int schema_id, str message_name) except -1:
+    template_id = _TEMPLATE_IDS[schema_id].get(message_name)
+    if template_id is None:
+        schema = next(name for name, known in _SCHEMA_IDS.items() if known == schema_id)
+        raise CodecError(f"schema {schema} ({schema_id}): no message {message_name!r}")
+    return template_id"""
 
 
 def dispatch_by_schema(schemas: list[Schema]) -> Iterator[str]:
@@ -728,15 +739,22 @@ cdef tuple _decode(int schema_id, const uint8_t* buffer, size_t length, bint kee
         raise CodecError(
             f"expected schema {schema_id}, got {header.schema_id} (template {header.template_id})"
         )"""
-    yield from schema_branches(schemas, "_decode_{}(header.template_id, header.version, buffer, length, keeps_nulls)")
+    yield """    return _decode_template(schema_id, header.template_id, header.version, buffer, length, keeps_nulls)
+
+
+cdef dict _decode_as(int schema_id, str message_name, const uint8_t* buffer, size_t length):
+    return _decode_template(schema_id, _template_id(schema_id, message_name), 0, buffer, length, False)[1]
+
+
+cdef tuple _decode_template(
+    int schema_id, int template_id, int version, const uint8_t* buffer, size_t length, bint keeps_nulls
+):"""
+    yield from schema_branches(schemas, "_decode_{}(template_id, version, buffer, length, keeps_nulls)")
     yield """
 
-cdef dict _decode_as(int schema_id, str message_name, const uint8_t* buffer, size_t length):"""
-    yield from schema_branches(schemas, "_decode_{}_as(message_name, buffer, length)")
-    yield """
-
-cdef int64_t _encode(int schema_id, str message_name, dict fields, _Output output) except -1:"""
-    yield from schema_branches(schemas, "_encode_{}(message_name, fields, output)")
+cdef int64_t _encode(int schema_id, str message_name, dict fields, _Output output) except -1:
+    cdef int template_id = _template_id(schema_id, message_name)"""
+    yield from schema_branches(schemas, "_encode_{}(template_id, fields, output)")
 
 
 def schema_branches(schemas: list[Schema], call: str) -> Iterator[str]:
@@ -759,21 +777,12 @@ def decode_by_template(schema: Schema) -> Iterator[str]:
     yield "    )"
 
 
-def decode_by_name(schema: Schema) -> Iterator[str]:
-    yield f"\n\ncdef dict _decode_{schema.name}_as(str message_name, const uint8_t* buffer, size_t length):"
-    yield from name_branches(schema, "_decode_{}(buffer, length, False)")
-
-
-def encode_by_name(schema: Schema) -> Iterator[str]:
-    yield f"\n\ncdef int64_t _encode_{schema.name}(str message_name, dict fields, _Output output) except -1:"
-    yield from name_branches(schema, "_encode_{}(fields, output)")
-
-
-def name_branches(schema: Schema, call: str) -> Iterator[str]:
-    for message in schema.messages:
-        yield f'    if message_name == "{message.name}":'
-        yield f"        return {call.format(f'{schema.name}_{message.prefix}')}"
-    yield f'    raise CodecError(f"schema {schema.name} ({schema.id}): no message {{message_name!r}}")'
+def encode_by_template(schema: Schema) -> Iterator[str]:
+    yield f"\n\ncdef int64_t _encode_{schema.name}(int template_id, dict fields, _Output output) except -1:"
+    for message in schema.messages[:-1]:
+        yield f"    if template_id == {schema.name}.{message.constant}_TEMPLATE_ID:"
+        yield f"        return _encode_{schema.name}_{message.prefix}(fields, output)"
+    yield f"    return _encode_{schema.name}_{schema.messages[-1].prefix}(fields, output)"
 
 
 def decode_message(schema: Schema, message: Message) -> Iterator[str]:

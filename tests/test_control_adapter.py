@@ -210,7 +210,10 @@ def test_a_handler_takes_the_fields_of_every_version(handler: type[object], mess
     vector = next(vector for vector in GOLDEN.vectors if vector.message == message)
     for version in VERSIONS:
         method, request, fields = expected_call(derive(GOLDEN, vector, version), image)
-        inspect.signature(getattr(handler, method)).bind(None, request, **fields)
+        called = getattr(handler, method)
+        # What is answered is given the request as its session and its correlation id.
+        given = (request, None) if hasattr(called, "__wrapped__") else (request,)
+        inspect.signature(called).bind(None, *given, **fields)
 
 
 @pytest.mark.parametrize("message", [*CALLS, *sorted(CONNECTS)])

@@ -22,9 +22,9 @@ from container.client.async_client import (
     request_timeout,
 )
 from container.client.client_context import ClientContext, ClientSettings, check_count, context_of, limit_s
+from container.client.client_metrics import ClientMetrics
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
-from container.client.metrics import ClientMetrics
 from container.client.own_driver import LastingDriver
 from container.client.reconnecting_base import (
     CLOSED_BY_US,
@@ -40,23 +40,18 @@ from container.client.reconnection import (
     Outbox,
     OutboxEntry,
     OutboxPolicy,
-    Reconnection,
     ReconnectPolicy,
     attempt_error,
 )
 from container.client.requests import (
-    NO_REQUESTS,
     Correlate,
     Request,
-    RequestCounts,
     check_key,
     check_requests,
     is_idempotent,
     message_length,
 )
-from container.client.round_trip_recorder import RoundTripRecorder
 from container.client.silence import Signs, Silence, Verdict, has_other_members, may_pass, replaced
-from container.common import forks
 from container.common.threads import check_threads
 from container.errors import (
     ClosedError,
@@ -67,7 +62,6 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
-from container.transport.clocks import SystemClock
 
 _SETTLE_PAUSE_S = 0.02
 """Between looks at a session that a probe may replace."""
@@ -129,6 +123,8 @@ class AsyncReconnectingClient(ReconnectingBase):
     that a session has accepted is not sent again, as it may have been processed; a request is, if it is idempotent.
     """
 
+    _counted: AsyncAeronCluster | None
+
     def __init__(
         self,
         connect: Callable[[EgressListener, int], Coroutine[Any, Any, AsyncAeronCluster]],
@@ -143,27 +139,19 @@ class AsyncReconnectingClient(ReconnectingBase):
         driver: LastingDriver | None = None,
     ) -> None:
         """Use :func:`areconnecting`."""
+        now_ns = time.monotonic_ns()
+        super().__init__(context, policy, outbox, callbacks, resend=resend, driver=driver, now_ns=now_ns)
         self._connect = connect
-        self._driver = LastingDriver() if driver is None else driver
-        self._context = context
-        self._outbox = outbox
-        self._callbacks = callbacks
-        self._resend = resend
         self._listener = _Listener(self._on_leader, listener)
-        self._machine = Reconnection(policy, random=random.random, now_ns=time.monotonic_ns())
         self._client: AsyncAeronCluster | None = None  # that is connected
         self._left = left  # messages of earlier sessions
         self._dropped = 0
-        self._counted: AsyncAeronCluster | None = None  # whose counts are not yet among those of all sessions
-        self._round_trips = RoundTripRecorder(SystemClock())
         self._sender: OutboxEntry | None = None  # whose turn it is
         # Who waits for room in the outbox, and how much. One that is cancelled may still be among them.
         self._blocked: OrderedDict[asyncio.Future[OutboxEntry], int] = OrderedDict()
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[AsyncAeronCluster] | None = None  # beside the session
-        self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
-        forks.own(self)
 
     def __repr__(self) -> str:
         return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
@@ -174,19 +162,6 @@ class AsyncReconnectingClient(ReconnectingBase):
         return self._client
 
     @property
-    def request_counts(self) -> RequestCounts:
-        """Counts of the requests of all sessions, by outcome; one that waits to be sent again is in flight."""
-        now = self._counted.request_counts if self._counted is not None else None
-        return RequestCounts(
-            self._sent,
-            self._answered,
-            self._resent + (now.resent if now else 0),
-            self._unknown,
-            self._unmatched + (now.unmatched if now else 0),
-            self._sent - self._answered - self._unknown,
-        )
-
-    @property
     def dropped_messages(self) -> int:
         """As :attr:`AsyncAeronCluster.dropped_messages`, over all sessions, and those of earlier sessions that had no
         room any more."""
@@ -194,9 +169,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         return self._dropped + self._left.dropped + now
 
     def metrics(self) -> ClientMetrics:
-        """What the client has done so far, over all sessions. A request's round trip begins when it is sent first."""
-        session = self._counted.metrics() if self._counted is not None else ClientMetrics()
-        totals = self._totals(session, self.request_counts)
+        """As for :class:`ReconnectingBase`; messages of earlier sessions are unread as well."""
+        totals = super().metrics()
         return replace(totals, unread=totals.unread + len(self._left))
 
     # Sending
@@ -563,10 +537,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         try:
             await client.aclose()
         finally:
-            self._resent += client.request_counts.resent
-            self._unmatched += client.request_counts.unmatched
-            self._ended = self._totals(client.metrics(), NO_REQUESTS)
-            self._counted = None
+            self._count_ended(client)
             self._left.put_all(client._inbox)
             self._dropped += client.dropped_messages
             if not self.is_closed:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from container.client.client_context import ClientContext, check_context, check_flag, check_instance
-from container.client.metrics import ClientMetrics
+from container.client.client_metrics import ClientMetrics
 from container.client.own_driver import LastingDriver
 from container.client.reconnection import ConnectionState, Outbox, Reconnection, ReconnectPolicy
-from container.client.requests import RequestCounts
+from container.client.requests import NO_REQUESTS, RequestCounts
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.common import forks
 from container.common.values import shown
 from container.errors import ClosedError, ClusterUnavailableError, ConfigurationError, ContainerError
+from container.transport.clocks import SystemClock
 
 if TYPE_CHECKING:
     from container.client.aeron_cluster import AeronCluster
@@ -59,17 +61,60 @@ class ConnectionListener:
 class ReconnectingBase:
     """Where a client that connects again is; for those who derive from it, its state machine and its outbox."""
 
-    _machine: Reconnection
-    _outbox: Outbox
-    _context: ClientContext
     _ended = ClientMetrics()  # of the sessions that have ended
-    _round_trips: RoundTripRecorder  # over all sessions
+    _counted: AeronCluster | AsyncAeronCluster | None = None  # whose counts are not yet among those of all sessions
     _parent_id = 0  # of the process of which this one is a fork
+
+    def __init__(
+        self,
+        context: ClientContext,
+        policy: ReconnectPolicy,
+        outbox: Outbox,
+        callbacks: ConnectionListener,
+        *,
+        resend: bool,
+        driver: LastingDriver | None,
+        now_ns: int,
+    ) -> None:
+        self._context = context
+        self._outbox = outbox
+        self._callbacks = callbacks
+        self._resend = resend
+        self._driver = LastingDriver() if driver is None else driver
+        self._machine = Reconnection(policy, random=random.random, now_ns=now_ns)
+        self._round_trips = RoundTripRecorder(SystemClock())  # over all sessions
+        self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
+        forks.own(self)
 
     def _disown(self, process_id: int) -> None:
         """In a forked child: closed, with nothing sent; what waits in the outbox is the parent's to send."""
         self._parent_id = process_id
         self._machine.close(ClosedError(f"it was made in process {process_id}, of which this one is a forked child"))
+
+    @property
+    def request_counts(self) -> RequestCounts:
+        """Counts of the requests of all sessions, by outcome; one that waits to be sent again is in flight."""
+        now = self._counted.request_counts if self._counted is not None else None
+        return RequestCounts(
+            self._sent,
+            self._answered,
+            self._resent + (now.resent if now else 0),
+            self._unknown,
+            self._unmatched + (now.unmatched if now else 0),
+            self._sent - self._answered - self._unknown,
+        )
+
+    def metrics(self) -> ClientMetrics:
+        """What the client has done so far, over all sessions. A request's round trip begins when it is sent first."""
+        session = self._counted.metrics() if self._counted is not None else ClientMetrics()
+        return self._totals(session, self.request_counts)
+
+    def _count_ended(self, session: AeronCluster | AsyncAeronCluster) -> None:
+        if (counts := session.request_counts) is not None:
+            self._resent += counts.resent
+            self._unmatched += counts.unmatched
+        self._ended = self._totals(session.metrics(), NO_REQUESTS)
+        self._counted = None
 
     def _totals(self, session: ClientMetrics, counts: RequestCounts) -> ClientMetrics:
         """What the client has done in its sessions that ended and in the one of now."""

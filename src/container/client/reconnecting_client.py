@@ -9,10 +9,9 @@ from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack
 
-from container.client.aeron_cluster import AeronCluster, ClientState
-from container.client.async_connect import AsyncConnect, ConnectStep
+from container.client.aeron_cluster import AeronCluster, AsyncConnect, ClientState
 from container.client.client_context import ClientContext, ClientSettings, context_of, limit_s
-from container.client.metrics import ClientMetrics
+from container.client.connect_steps import ConnectStep
 from container.client.own_driver import LastingDriver
 from container.client.reconnecting_base import (
     CLOSED_BY_US,
@@ -28,24 +27,19 @@ from container.client.reconnection import (
     Outbox,
     OutboxEntry,
     OutboxPolicy,
-    Reconnection,
     ReconnectPolicy,
     attempt_error,
 )
 from container.client.requests import (
-    NO_REQUESTS,
     Correlate,
     Deadlines,
     Request,
-    RequestCounts,
     as_bytes,
     check_key,
     check_requests,
     is_idempotent,
 )
-from container.client.round_trip_recorder import RoundTripRecorder
 from container.client.silence import Signs, Silence, Verdict, has_other_members, may_pass, replaced
-from container.common import forks
 from container.errors import (
     ClosedError,
     ConfigurationError,
@@ -57,7 +51,6 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
-from container.transport.clocks import SystemClock
 
 _NS_PER_S = 1_000_000_000
 _PAUSE_S = 0.001
@@ -127,27 +120,19 @@ class ReconnectingClient(ReconnectingBase):
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Use :func:`reconnecting`."""
+        super().__init__(context, policy, outbox, callbacks, resend=resend, driver=driver, now_ns=now_ns())
         self._connect = connect
-        self._driver = LastingDriver() if driver is None else driver
-        self._context = context
         self._correlate = correlate
-        self._resend = resend
-        self._outbox = outbox
-        self._callbacks = callbacks
         self._now_ns = now_ns
-        self._machine = Reconnection(policy, random=random.random, now_ns=now_ns())
         self._connecting: AsyncConnect | None = None
         self._cluster: AeronCluster | None = None  # of the session that there is
         self._silence: Silence | None = None  # of that session
         self._probe: AsyncConnect | None = None  # beside it
         self._term = -1
-        self._round_trips = RoundTripRecorder(SystemClock())
         self._in_flight: dict[Request, OutboxEntry] = {}  # by the session's own request
         self._settled: deque[Request] = deque()  # of these, those that have ended
         self._deadlines: Deadlines[OutboxEntry] = Deadlines(lambda entry: entry.item.is_done)
-        self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
         self._is_ended = False
-        forks.own(self)
 
     def __repr__(self) -> str:
         return f"<ReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._cluster!r}>"
@@ -156,24 +141,6 @@ class ReconnectingClient(ReconnectingBase):
     def cluster(self) -> AeronCluster | None:
         """The client of the session that there is now; None while there is none."""
         return self._cluster
-
-    @property
-    def request_counts(self) -> RequestCounts:
-        """Counts of the requests of all sessions, by outcome; one that waits to be sent again is in flight."""
-        now = self._cluster.request_counts if self._cluster is not None else None
-        return RequestCounts(
-            self._sent,
-            self._answered,
-            self._resent + (now.resent if now else 0),
-            self._unknown,
-            self._unmatched + (now.unmatched if now else 0),
-            self._sent - self._answered - self._unknown,
-        )
-
-    def metrics(self) -> ClientMetrics:
-        """What the client has done so far, over all sessions. A request's round trip begins when it is sent first."""
-        session = self._cluster.metrics() if self._cluster is not None else ClientMetrics()
-        return self._totals(session, self.request_counts)
 
     # Sending
 
@@ -348,7 +315,7 @@ class ReconnectingClient(ReconnectingBase):
         if cluster is None:
             return 0
         self._connecting = None
-        self._cluster = cluster
+        self._cluster = self._counted = cluster
         self._silence = Silence(
             self._machine.policy,
             has_others=has_other_members(cluster.context.ingress_endpoints),
@@ -465,11 +432,7 @@ class ReconnectingClient(ReconnectingBase):
                 self._fail(entry, request.error)
 
     def _forget_session(self, cluster: AeronCluster) -> None:
-        counts = cluster.request_counts
-        if counts is not None:
-            self._resent += counts.resent
-            self._unmatched += counts.unmatched
-        self._ended = self._totals(cluster.metrics(), NO_REQUESTS)
+        self._count_ended(cluster)
         self._cluster = None
 
     def _expire(self, now_ns: int) -> None:

@@ -15,6 +15,7 @@ from bisect import insort_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 from container.common.loggers import report
@@ -23,7 +24,7 @@ from container.errors import ClusterError, ConfigurationError, RecordingError
 from container.files.directories import Directory, RemoteDirectory, open_in, path_in
 from container.files.names import RECORDING_LOG_NAME
 from container.files.open_errors import unreadable
-from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
+from container.storage.storage_seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
 
 CONSENSUS_MODULE_SERVICE_ID = -1
 NULL_POSITION = -1
@@ -96,6 +97,12 @@ class RecordingLogEntry:
     def is_of_consensus_module(self) -> bool:
         """Whether a snapshot is the consensus module's, which is the last one of its set."""
         return self.service_id == CONSENSUS_MODULE_SERVICE_ID
+
+
+_what = attrgetter(
+    "entry_type", "leadership_term_id", "term_base_log_position", "log_position", "service_id", "archive_endpoint"
+)
+"""The fields that tell two snapshots apart, valid or not."""
 
 
 def read_recording_log(cluster_dir: Directory) -> Iterator[RecordingLogEntry]:
@@ -448,7 +455,8 @@ class RecordingLog:
             )
 
     def _append_term(self, recording_id: int, term_id: int, base: int, log_position: int, timestamp: int) -> None:
-        self._append(ENTRY_TYPE_TERM, recording_id, term_id, base, log_position, timestamp, NULL_VALUE, None)
+        fields = (recording_id, term_id, base, log_position, timestamp, NULL_VALUE, ENTRY_TYPE_TERM, True)
+        self._append(RecordingLogEntry(self._next_entry_index, *fields))
         self._term_recording_id = recording_id
 
     # Snapshots.
@@ -473,16 +481,8 @@ class RecordingLog:
             ClusterError: the recording is -1.
             OSError: the disk fails.
         """
-        self._append_any_snapshot(
-            ENTRY_TYPE_SNAPSHOT,
-            recording_id,
-            leadership_term_id,
-            term_base_log_position,
-            log_position,
-            timestamp,
-            service_id,
-            None,
-        )
+        fields = (recording_id, leadership_term_id, term_base_log_position, log_position, timestamp, service_id)
+        self._append_any_snapshot(RecordingLogEntry(self._next_entry_index, *fields, ENTRY_TYPE_SNAPSHOT, True))
 
     def append_standby_snapshot(
         self,
@@ -504,47 +504,23 @@ class RecordingLog:
             raise ClusterError(f"a standby snapshot needs an endpoint in printable ASCII, got {archive_endpoint!r}")
         if len(archive_endpoint) > ENDPOINT_LENGTH_MAX:
             raise ClusterError(f"Endpoint is too long: {len(archive_endpoint)} vs {ENDPOINT_LENGTH_MAX}")
+        fields = (recording_id, leadership_term_id, term_base_log_position, log_position, timestamp, service_id)
         self._append_any_snapshot(
-            ENTRY_TYPE_STANDBY_SNAPSHOT,
-            recording_id,
-            leadership_term_id,
-            term_base_log_position,
-            log_position,
-            timestamp,
-            service_id,
-            archive_endpoint,
+            RecordingLogEntry(self._next_entry_index, *fields, ENTRY_TYPE_STANDBY_SNAPSHOT, True, archive_endpoint)
         )
 
-    def _append_any_snapshot(
-        self,
-        entry_type: int,
-        recording_id: int,
-        term_id: int,
-        base: int,
-        log_position: int,
-        timestamp: int,
-        service_id: int,
-        endpoint: str | None,
-    ) -> None:
-        _check_recording_id(recording_id)
-        if service_id == CONSENSUS_MODULE_SERVICE_ID:
+    def _append_any_snapshot(self, new: RecordingLogEntry) -> None:
+        _check_recording_id(new.recording_id)
+        if new.is_of_consensus_module:
             self._force_before_next()
-        wanted = (entry_type, term_id, base, log_position, service_id, endpoint)
+        wanted = _what(new)
         for entry in reversed(self._entries):
-            found = (
-                entry.entry_type,
-                entry.leadership_term_id,
-                entry.term_base_log_position,
-                entry.log_position,
-                entry.service_id,
-                entry.archive_endpoint,
-            )
-            if found == wanted:
-                restored = replace(entry, recording_id=recording_id, timestamp=timestamp, is_valid=True)
+            if _what(entry) == wanted:
+                restored = replace(new, entry_index=entry.entry_index)
                 self._write(encode_entry(restored)[: LOG_ENTRY.size], self._places[entry.entry_index])
                 self._replace(entry, restored)
                 return
-        self._append(entry_type, recording_id, term_id, base, log_position, timestamp, service_id, endpoint)
+        self._append(new)
 
     def invalidate_latest_snapshot(self) -> bool:
         """Invalidate the latest snapshot of either kind, that of the consensus module and those of its services.
@@ -717,21 +693,7 @@ class RecordingLog:
     def _damage(self, text: str, offset: int) -> RecordingError:
         return RecordingError(f"{text}: {_ADVICE}", file=self.path, offset=offset)
 
-    def _append(
-        self,
-        entry_type: int,
-        recording_id: int,
-        term_id: int,
-        base: int,
-        log_position: int,
-        timestamp: int,
-        service_id: int,
-        endpoint: str | None,
-    ) -> None:
-        index = self._next_entry_index
-        entry = RecordingLogEntry(
-            index, recording_id, term_id, base, log_position, timestamp, service_id, entry_type, True, endpoint
-        )
+    def _append(self, entry: RecordingLogEntry) -> None:
         content, place = encode_entry(entry), self._end
         if self._file.length() > place:  # what is left of an append that failed
             self._file.set_length(place)
@@ -746,10 +708,10 @@ class RecordingLog:
             self._write(content[first:], place + first)
         self._end += len(content)
         self._next_entry_index += 1
-        self._places[index] = place
+        self._places[entry.entry_index] = place
         insort_right(self._entries, entry, key=_order)
         if entry.is_term:
-            self._terms[term_id] = entry
+            self._terms[entry.leadership_term_id] = entry
 
     def _replace(self, entry: RecordingLogEntry, changed: RecordingLogEntry) -> None:
         """Put an entry that has another position, recording or validity in its place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,6 +63,11 @@ _ERROR = Column(
 )
 _RECORDING_ID = Column("recording_id", "int64", "The recording in this member's archive.")
 
+# Columns that come together.
+_EVENT = (_LOG_POSITION, _BEGIN_POSITION, _TERM, _TIMESTAMP, EVENT_TIME)
+_CLIENT = (_CLOSE_REASON, _RESPONSE_STREAM, _RESPONSE_CHANNEL, _PRINCIPAL)
+_END = (_COMMITTED, _ERROR)
+
 FRAMES = View(
     "A frame of the log, padding included.",
     (
@@ -81,8 +86,7 @@ FRAMES = View(
         Column("timestamp", "int64", "Cluster time of the message that the frame belongs to; null for padding."),
         EVENT_TIME,
         Column("payload", "binary", "What follows the header; null for padding, of which nothing is recorded."),
-        _COMMITTED,
-        _ERROR,
+        *_END,
     ),
     is_log=True,
 )
@@ -101,10 +105,7 @@ MESSAGES = View(
         _SESSION,
         _SERVICE,
         _CORRELATION,
-        _CLOSE_REASON,
-        _RESPONSE_STREAM,
-        _RESPONSE_CHANNEL,
-        _PRINCIPAL,
+        *_CLIENT,
         Column("event_log_position", "int64", "The log position that messages 23 to 25 name: their own end."),
         Column("action", "string", "What services were asked for (23): SUSPEND, RESUME or SNAPSHOT."),
         Column("flags", "int32", "Flags of that action: 0 default, 1 standby snapshot."),
@@ -119,59 +120,40 @@ MESSAGES = View(
         Column("cluster_members", "string", "The members after that change."),
         _PAYLOAD_LENGTH,
         Column("payload", "binary", "Of a session message its bytes, of an unknown message all behind its header."),
-        _COMMITTED,
-        _ERROR,
+        *_END,
     ),
     is_log=True,
 )
 SESSIONS = View(
     "A client session was opened or closed.",
     (
-        _LOG_POSITION,
-        _BEGIN_POSITION,
-        _TERM,
-        _TIMESTAMP,
-        EVENT_TIME,
+        *_EVENT,
         Column("event", "string", "OPEN or CLOSE."),
         Column("cluster_session_id", "int64", "The session."),
         Column("correlation_id", "int64", "The client's connect request (OPEN)."),
-        _CLOSE_REASON,
-        _RESPONSE_STREAM,
-        _RESPONSE_CHANNEL,
-        _PRINCIPAL,
-        _COMMITTED,
-        _ERROR,
+        *_CLIENT,
+        *_END,
     ),
     is_log=True,
 )
 SESSION_MESSAGES = View(
     "A message of a client, or of a service to its own cluster.",
     (
-        _LOG_POSITION,
-        _BEGIN_POSITION,
-        _TERM,
-        _TIMESTAMP,
-        EVENT_TIME,
+        *_EVENT,
         _SESSION,
         _SERVICE,
         _PAYLOAD_LENGTH,
         Column("payload", "binary", "The message."),
-        _COMMITTED,
-        _ERROR,
+        *_END,
     ),
     is_log=True,
 )
 TIMERS = View(
     "A timer has expired.",
     (
-        _LOG_POSITION,
-        _BEGIN_POSITION,
-        _TERM,
-        _TIMESTAMP,
-        EVENT_TIME,
+        *_EVENT,
         Column("correlation_id", "int64", "The timer's id, chosen by the service."),
-        _COMMITTED,
-        _ERROR,
+        *_END,
     ),
     is_log=True,
 )
@@ -222,10 +204,7 @@ SNAPSHOTS = View(
         Column("correlation_id", "int64", "Of a session the connect request, of a timer its id."),
         Column("deadline", "int64", "Of a timer, in the cluster's time unit."),
         Column("opened_log_position", "int64", "Where a CLUSTER_SESSION was opened."),
-        _CLOSE_REASON,
-        _RESPONSE_STREAM,
-        _RESPONSE_CHANNEL,
-        _PRINCIPAL,
+        *_CLIENT,
         Column("next_session_id", "int64", "Of the consensus module: the next client session."),
         Column("next_service_session_id", "int64", "The next message of a service to its cluster."),
         Column("log_service_session_id", "int64", "The last message of a service in the log."),
@@ -314,6 +293,23 @@ def columns_of(name: str, *, member_column: bool = False) -> tuple[Column, ...]:
     """
     columns = view_of(name).columns
     return (MEMBER_ID, *columns) if member_column else columns
+
+
+def wanted_columns(view: str, names: Sequence[str] | None, member_column: bool) -> list[Column]:
+    """Return the named columns of a view, by default all; before them ``member_id`` with ``member_column``.
+
+    Raises:
+        ConfigurationError: the view has no such column.
+    """
+    known = {column.name: column for column in columns_of(view, member_column=True)}
+    if names is None:
+        names = [name for name in known if name != MEMBER_ID.name or member_column]
+    if isinstance(names, str):
+        raise ConfigurationError(f"columns={names!r} is one text, give a list of names such as [{names!r}]")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigurationError(f"view {view!r} has no column {unknown[0]!r}, it has {', '.join(known)}")
+    return [known[name] for name in names]
 
 
 def schema(view: str, *, member_column: bool = False) -> pa.Schema:

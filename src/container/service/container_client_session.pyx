@@ -20,7 +20,7 @@ from container.transport.buffer_vectors cimport (
 from container.transport.idle_strategy import parse_quantity
 from container.transport.message_buffer cimport BufferClaim
 from container.transport.frames cimport ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, NOT_CONNECTED, BufferVector
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication
 
 cdef enum:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from container.common import aeron_defaults
 from container.errors import ConfigurationError
+from container.settings import shared_fields as shared
 from container.settings.setting import (
     INT32,
     INT32_MAX,
@@ -19,8 +20,6 @@ from container.settings.setting import (
     choice_field,
     duration_field,
     flag_field,
-    is_ipc_channel,
-    is_object_path,
     is_udp_channel,
     number_field,
     path_field,
@@ -57,14 +56,6 @@ def checksum_of(name: str | None) -> str | None:
     return CRC_32C if name.lower().endswith("32c") else CRC_32
 
 
-def _is_authenticator(text: str) -> bool:
-    return text == aeron_defaults.DEFAULT_AUTHENTICATOR or is_object_path(text)
-
-
-def _is_authorisation_service(text: str) -> bool:
-    return text in (aeron_defaults.ALLOW_ALL, aeron_defaults.DENY_ALL) or is_object_path(text)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ArchiveSettings:
     """All settings of an archive with their defaults; read only.
@@ -95,21 +86,9 @@ class ArchiveSettings:
         -1,
         *_INT64,
     )
-    aeron_dir: str | None = path_field(
-        "aeron.dir", "Directory of the media driver.", None, shown="the driver's own default for this user"
-    )
-    aeron_library: str | None = path_field(
-        "aeron.library", "Path of the Aeron C client's library.", None, shown="the one inside the package pyaeron"
-    )
-    driver_timeout_ms: int = number_field(
-        "aeron.driver.timeout",
-        "How long to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
-        "client reads the variable as well.",
-        10_000,
-        1,
-        24 * 3_600_000,
-        unit="ms",
-    )
+    aeron_dir: str | None = shared.AERON_DIR
+    aeron_library: str | None = shared.AERON_LIBRARY
+    driver_timeout_ms: int = shared.DRIVER_TIMEOUT_MS
     is_control_channel_enabled: bool = flag_field(
         "aeron.archive.control.channel.enabled", "Whether clients of other machines are served.", True
     )
@@ -126,13 +105,7 @@ class ArchiveSettings:
         aeron_defaults.ARCHIVE_CONTROL_STREAM_ID,
         *INT32,
     )
-    local_control_channel: str = text_field(
-        "aeron.archive.local.control.channel",
-        "Channel of requests of this machine.",
-        aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL,
-        is_ipc_channel,
-        "an IPC channel: local archive control must be IPC",
-    )
+    local_control_channel: str = shared.local_control_channel_field("Channel of requests of this machine.")
     local_control_stream_id: int = number_field(
         "aeron.archive.local.control.stream.id",
         "Stream of requests of this machine.",
@@ -296,14 +269,7 @@ class ArchiveSettings:
         5_000_000_000,
         least=0,
     )
-    error_buffer_length: int = number_field(
-        "aeron.archive.error.buffer.length",
-        "Length of the error log in the mark file.",
-        1024**2,
-        1024**2,
-        INT32_MAX - 8192,
-        unit="bytes",
-    )
+    error_buffer_length: int = shared.error_buffer_length_field("aeron.archive.error.buffer.length")
     threading_mode: str = setting_field(
         "aeron.archive.threading.mode",
         "`SHARED`: the archive has a thread, which does everything. `INVOKER`: the caller's thread does.",
@@ -311,30 +277,15 @@ class ArchiveSettings:
         allowed="SHARED or INVOKER; DEDICATED, upstream's default, is not offered: one thread does everything here",
         choices=(SHARED, INVOKER),
     )
-    idle_strategy: str = text_field(
-        "aeron.archive.idle.strategy",
-        "What the archive's thread does when there is nothing to do.",
-        "backoff",
-        allowed="noop, busy_spin, yield, sleep(100us), backoff or backoff(10,20,1us,50us)",
+    idle_strategy: str = shared.idle_strategy_field(
+        "aeron.archive.idle.strategy", "What the archive's thread does when there is nothing to do."
     )
     conductor_cycle_threshold_ns: int = duration_field(
         "aeron.archive.conductor.cycle.threshold", "Duty cycles that take longer are counted.", 100_000_000, least=0
     )
-    authenticator: str | None = text_field(
-        "aeron.archive.authenticator.supplier",
-        "Class that decides which clients may connect.",
-        None,
-        _is_authenticator,
-        "package.module:Class",
-        shown="accepts every client",
-    )
-    authorisation_service: str | None = text_field(
-        "aeron.archive.authorisation.service.supplier",
-        "Class that decides what a client may ask for.",
-        None,
-        _is_authorisation_service,
-        "ALLOW_ALL, DENY_ALL or package.module:Class",
-        shown="`ALLOW_ALL`",
+    authenticator: str | None = shared.authenticator_field("aeron.archive.authenticator.supplier")
+    authorisation_service: str | None = shared.authorisation_service_field(
+        "aeron.archive.authorisation.service.supplier", shown="`ALLOW_ALL`"
     )
 
     def check(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from container.common import aeron_defaults
 from container.common.channel_uri import ChannelUri
 from container.errors import ConfigurationError
+from container.settings import shared_fields as shared
 from container.settings.setting import (
     INT32,
     INT32_MAX,
@@ -20,8 +21,6 @@ from container.settings.setting import (
     channel_field,
     duration_field,
     flag_field,
-    is_ipc_channel,
-    is_object_path,
     is_udp_channel,
     number_field,
     path_field,
@@ -56,14 +55,6 @@ def cluster_time_unit_of(clock: str) -> str:
     return _CLOCKS.get(clock, clock)
 
 
-def _is_authenticator(text: str) -> bool:
-    return text == aeron_defaults.DEFAULT_AUTHENTICATOR or is_object_path(text)
-
-
-def _is_authorisation_service(text: str) -> bool:
-    return text in (aeron_defaults.ALLOW_ALL, aeron_defaults.DENY_ALL) or is_object_path(text)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConsensusModuleSettings:
     """All settings of a consensus module with their defaults; read only.
@@ -88,14 +79,7 @@ class ConsensusModuleSettings:
     service_count: int = number_field(
         "aeron.cluster.service.count", "How many services the member has.", 1, 1, MAX_SERVICE_COUNT
     )
-    app_version: int = number_field(
-        "aeron.cluster.app.version",
-        "Version of the application, checked against the log's and the snapshot's: the majors must be equal.",
-        1,
-        1,
-        0xFFFFFF,
-        unit="version",
-    )
+    app_version: int = shared.APP_VERSION
     cluster_dir: str | None = path_field(
         "aeron.cluster.dir",
         "Directory of the member's recording log, node state and mark files; must be given.",
@@ -114,21 +98,9 @@ class ConsensusModuleSettings:
         None,
         shown="`cluster_dir`",
     )
-    aeron_dir: str | None = path_field(
-        "aeron.dir", "Directory of the media driver.", None, shown="the driver's own default for this user"
-    )
-    aeron_library: str | None = path_field(
-        "aeron.library", "Path of the Aeron C client's library.", None, shown="the one inside the package pyaeron"
-    )
-    driver_timeout_ms: int = number_field(
-        "aeron.driver.timeout",
-        "How long to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
-        "client reads the variable as well.",
-        10_000,
-        1,
-        24 * 3_600_000,
-        unit="ms",
-    )
+    aeron_dir: str | None = shared.AERON_DIR
+    aeron_library: str | None = shared.AERON_LIBRARY
+    driver_timeout_ms: int = shared.DRIVER_TIMEOUT_MS
     ingress_channel: str | None = channel_field(
         "aeron.cluster.ingress.channel",
         "Channel on which clients reach the cluster, such as `aeron:udp`; must be given. A member's own endpoint "
@@ -182,18 +154,8 @@ class ConsensusModuleSettings:
         "Channel between consensus module and services; must be the services'.",
         aeron_defaults.CONTROL_CHANNEL,
     )
-    service_stream_id: int = number_field(
-        "aeron.cluster.service.stream.id",
-        "Stream from the consensus module to the services.",
-        aeron_defaults.SERVICE_STREAM_ID,
-        *INT32,
-    )
-    consensus_module_stream_id: int = number_field(
-        "aeron.cluster.consensus.module.stream.id",
-        "Stream from the services to the consensus module.",
-        aeron_defaults.CONSENSUS_MODULE_STREAM_ID,
-        *INT32,
-    )
+    service_stream_id: int = shared.SERVICE_STREAM_ID
+    consensus_module_stream_id: int = shared.CONSENSUS_MODULE_STREAM_ID
     consensus_channel: str = channel_field(
         "aeron.cluster.consensus.channel",
         "Channel on which backups and standbys reach the member; the member's own consensus endpoint completes it.",
@@ -216,22 +178,14 @@ class ConsensusModuleSettings:
         aeron_defaults.REPLAY_STREAM_ID,
         *INT32,
     )
-    snapshot_channel: str = channel_field(
-        "aeron.cluster.snapshot.channel", "Channel on which a snapshot is recorded.", aeron_defaults.SNAPSHOT_CHANNEL
-    )
+    snapshot_channel: str = shared.SNAPSHOT_CHANNEL
     snapshot_stream_id: int = number_field(
         "aeron.cluster.snapshot.stream.id",
         "Stream on which a snapshot is recorded.",
         aeron_defaults.CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
         *INT32,
     )
-    archive_control_channel: str = text_field(
-        "aeron.archive.local.control.channel",
-        "Channel of the member's archive.",
-        aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL,
-        is_ipc_channel,
-        "an IPC channel: local archive control must be IPC",
-    )
+    archive_control_channel: str = shared.local_control_channel_field("Channel of the member's archive.")
     archive_control_stream_id: int = number_field(
         "aeron.archive.local.control.stream.id",
         "Stream of requests to the archive.",
@@ -244,12 +198,7 @@ class ConsensusModuleSettings:
         aeron_defaults.ARCHIVE_RESPONSE_STREAM_ID,
         *INT32,
     )
-    archive_message_timeout_ns: int = duration_field(
-        "aeron.archive.message.timeout",
-        "How long to wait for an answer of the archive.",
-        aeron_defaults.ARCHIVE_MESSAGE_TIMEOUT_NS,
-        least=_MS,
-    )
+    archive_message_timeout_ns: int = shared.ARCHIVE_MESSAGE_TIMEOUT_NS
     replication_channel: str | None = text_field(
         "aeron.cluster.replication.channel",
         "Channel on which another member's archive replays to this one; must be given, such as "
@@ -353,41 +302,19 @@ class ConsensusModuleSettings:
         0,
         2,
     )
-    error_buffer_length: int = number_field(
-        "aeron.cluster.error.buffer.length",
-        "Length of the error log in the mark file.",
-        1024**2,
-        1024**2,
-        INT32_MAX - 8192,
-        unit="bytes",
-    )
+    error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.error.buffer.length")
     cycle_threshold_ns: int = duration_field(
         "aeron.cluster.cycle.threshold", "Duty cycles that take longer are counted.", 100 * _MS, least=0
     )
     snapshot_duration_threshold_ns: int = duration_field(
         "aeron.cluster.total.snapshot.threshold", "Snapshots that take longer are counted.", _S, least=0
     )
-    idle_strategy: str = text_field(
-        "aeron.cluster.idle.strategy",
-        "What its thread does when there is nothing to do.",
-        "backoff",
-        allowed="noop, busy_spin, yield, sleep(100us), backoff or backoff(10,20,1us,50us)",
+    idle_strategy: str = shared.idle_strategy_field(
+        "aeron.cluster.idle.strategy", "What its thread does when there is nothing to do."
     )
-    authenticator: str | None = text_field(
-        "aeron.cluster.authenticator.supplier",
-        "Class that decides which clients may connect.",
-        None,
-        _is_authenticator,
-        "package.module:Class",
-        shown="accepts every client",
-    )
-    authorisation_service: str | None = text_field(
-        "aeron.cluster.authorisation.service.supplier",
-        "Class that decides what a client may ask for.",
-        None,
-        _is_authorisation_service,
-        "ALLOW_ALL, DENY_ALL or package.module:Class",
-        shown="allows what backups ask for, and no admin request",
+    authenticator: str | None = shared.authenticator_field("aeron.cluster.authenticator.supplier")
+    authorisation_service: str | None = shared.authorisation_service_field(
+        "aeron.cluster.authorisation.service.supplier", shown="allows what backups ask for, and no admin request"
     )
 
     def check(self) -> None:

@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, Self
 
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
-from container.archive.client.archive_events import (
-    RecordingSignalEvent,
-    RecordingSubscriptionDescriptor,
+from container.archive.client.archive_events import RecordingSubscriptionDescriptor
+from container.archive.client.archive_session import (
+    READ_LIMIT,
+    ArchiveSession,
+    SignalConsumer,
+    continued_channel,
+    own_client,
 )
-from container.archive.client.archive_session import READ_LIMIT, ArchiveSession, continued_channel
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
 from container.errors import ArchiveError, ConfigurationError
 from container.files.catalog import RecordingDescriptor
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 if TYPE_CHECKING:
     from container.archive.client.async_aeron_archive import Connecting
-
-type SignalConsumer = Callable[[RecordingSignalEvent], object]
 
 
 def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
@@ -34,13 +35,6 @@ def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -
     if settings:
         raise ConfigurationError(f"give a context or settings, not both: {', '.join(sorted(settings))}")
     return context
-
-
-def own_client(aeron_dir: str | os.PathLike[str] | None, context: ArchiveClientContext) -> Client:
-    """An Aeron client for one session."""
-    from container.aeron.client import AeronClient
-
-    return AeronClient(aeron_dir, context.client_name or "archive-client")
 
 
 class AeronArchive(

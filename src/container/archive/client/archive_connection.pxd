@@ -5,7 +5,7 @@ from container.transport.clocks cimport Clock
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.frames cimport FrameHeader
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, PendingAdd, Publication, Subscription
 from container.transport.wait_reporter cimport WaitReporter
 

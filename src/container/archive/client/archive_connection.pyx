@@ -52,7 +52,7 @@ from container.transport.frames cimport (
     ACTION_BREAK, ACTION_CONTINUE, ADMIN_ACTION, BACK_PRESSURED, NULL_VALUE, FrameHeader,
 )
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, PendingAdd, Publication, publication_result_name
 from container.transport.wait_reporter cimport WaitReporter
 from container.version import client_info

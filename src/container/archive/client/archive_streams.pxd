@@ -5,7 +5,7 @@ from container.archive.client.archive_connection cimport ArchiveConnection
 from container.transport.fragment_assembler cimport BytesAssembler
 from container.transport.frames cimport FrameHeader
 from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Publication, Subscription
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class RecordedPublication:

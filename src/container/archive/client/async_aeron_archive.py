@@ -9,16 +9,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Self
 
-from container.archive.client.aeron_archive import SignalConsumer, own_client
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
 from container.archive.client.archive_events import RecordingSubscriptionDescriptor
-from container.archive.client.archive_session import READ_LIMIT, ArchiveSession, continued_channel
+from container.archive.client.archive_session import (
+    READ_LIMIT,
+    ArchiveSession,
+    SignalConsumer,
+    continued_channel,
+    own_client,
+)
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
 from container.errors import ArchiveError, TimedOutError
 from container.files.catalog import RecordingDescriptor
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 _SPINS = 50
 """Turns in a row, with the loop's other tasks between them, before a pause."""

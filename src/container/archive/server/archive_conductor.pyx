@@ -6,6 +6,8 @@ client's mistake. Replies come before the signals of what they answer.
 """
 from libc.stdint cimport int64_t
 
+import functools
+
 from container.archive import error_codes
 from container.archive.channel_texts import parse_channel, stripped_channel
 from container.archive.channel_texts import response_channel as derived_response_channel
@@ -34,7 +36,7 @@ from container.common.sealed cimport seal
 from container.common.values import shown
 from container.errors import ArchiveError, ArchiveEvent, ConfigurationError
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     MAX_REPLAY_TOKENS = 65536
@@ -55,6 +57,15 @@ def _refuse_shared_memory(channel, what):
     if not parse_channel(channel).is_udp:
         raise ConfigurationError(
             f"what clients of the network ask for is {what} over the network, not on {shown(channel)}")
+
+
+def _answered(action):
+    """The method of a request: if that is accepted, ``action`` is given session, correlation id and the fields. It
+    answers by itself and returns None, or returns what the OK says (int)."""
+    @functools.wraps(action)
+    def do(self, request, **fields):
+        self._do(request, action, **fields)
+    return do
 
 
 cdef class ArchiveConductor:
@@ -94,7 +105,7 @@ cdef class ArchiveConductor:
     def start(self):
         """Add what is published and subscribed to, the local requests last; waits for the driver.
 
-        Raises what the driver answers, as :meth:`container.transport.seam.Client.add_subscription`.
+        Raises what the driver answers, as :meth:`container.transport.transport_seam.Client.add_subscription`.
         """
         cdef object settings = self.settings
         if settings.is_recording_events_enabled:
@@ -249,16 +260,14 @@ cdef class ArchiveConductor:
                 f"correlationId={request.correlation_id}"))
         return session
 
-    def _do(self, request, action, *arguments):
-        """Do what a request asks for. ``action`` is given session and correlation id first; it answers by itself, or
-        returns what the OK says (int)."""
+    def _do(self, request, action, **fields):
         cdef ControlSession session = self._accept(request)
         if session is not None:
-            self._answer(session, request.correlation_id, action, arguments)
+            self._answer(session, request.correlation_id, action, **fields)
 
-    def _answer(self, ControlSession session, correlation_id, action, arguments):
+    def _answer(self, ControlSession session, correlation_id, action, **fields):
         try:
-            relevant_id = action(session, correlation_id, *arguments)
+            relevant_id = action(self, session, correlation_id, **fields)
         except ArchiveError as error:
             if error.__cause__ is not None and not isinstance(error.__cause__, ConfigurationError):
                 self._on_error(error)
@@ -308,10 +317,8 @@ cdef class ArchiveConductor:
     def on_keep_alive(self, request):
         self._accept(request)
 
-    def on_archive_id(self, request):
-        self._do(request, self._archive_id_of)
-
-    def _archive_id_of(self, session, correlation_id):
+    @_answered
+    def on_archive_id(self, session, correlation_id):
         return self._archive_id
 
     # What the archive of a cluster does for its own consensus module and services alone.
@@ -337,42 +344,33 @@ cdef class ArchiveConductor:
 
     # Recordings.
 
-    def on_start_recording(self, request, *, stream_id, is_local, auto_stop=False, channel):
-        self._do(request, self._start_recording, stream_id, is_local, auto_stop, channel)
-
-    def _start_recording(self, session, correlation_id, stream_id, is_local, auto_stop, channel):
+    @_answered
+    def on_start_recording(self, session, correlation_id, *, stream_id, is_local, auto_stop=False, channel):
         self._check_stream(session, stream_id, "what is to be recorded")
         self.recorder.start(session, correlation_id, stream_id, is_local, auto_stop, channel)
 
-    def on_extend_recording(self, request, *, recording_id, stream_id, is_local, auto_stop=False, channel):
-        self._do(request, self._extend_recording, recording_id, stream_id, is_local, auto_stop, channel)
-
-    def _extend_recording(self, session, correlation_id, recording_id, stream_id, is_local, auto_stop, channel):
+    @_answered
+    def on_extend_recording(
+            self, session, correlation_id, *, recording_id, stream_id, is_local, auto_stop=False, channel):
         self._check_recording(session, recording_id)
         self.recorder.extend(session, correlation_id, recording_id, stream_id, is_local, auto_stop, channel)
 
-    def on_stop_recording(self, request, stream_id, channel):
-        self._do(request, self._stop_recording, stream_id, channel)
-
-    def _stop_recording(self, session, correlation_id, stream_id, channel):
+    @_answered
+    def on_stop_recording(self, session, correlation_id, *, stream_id, channel):
         self._check_stream(session, stream_id, "what is recorded")
         self.recorder.stop_by_channel(stream_id, channel)
         return 0
 
-    def on_stop_recording_subscription(self, request, subscription_id):
-        self._do(request, self._stop_recording_subscription, subscription_id)
-
-    def _stop_recording_subscription(self, session, correlation_id, subscription_id):
+    @_answered
+    def on_stop_recording_subscription(self, session, correlation_id, *, subscription_id):
         subscription = self.recorder.subscription_of(subscription_id)
         if subscription is not None:
             self._check_stream(session, subscription.stream_id, "what is recorded")
         self.recorder.stop_by_subscription_id(subscription_id)
         return 0
 
-    def on_stop_recording_by_identity(self, request, recording_id):
-        self._do(request, self._stop_recording_by_identity, recording_id)
-
-    def _stop_recording_by_identity(self, session, correlation_id, recording_id):
+    @_answered
+    def on_stop_recording_by_identity(self, session, correlation_id, *, recording_id):
         self._check_known(recording_id)
         self._check_recording(session, recording_id)
         return int(self.recorder.stop_by_recording_id(recording_id))
@@ -396,7 +394,9 @@ cdef class ArchiveConductor:
     def _start_replay(self, request, replay, stream_id, token, channel, limit_counter_id):
         cdef ControlSession session
         if token == NULL_VALUE or not _has_response_mode(channel):
-            self._do(request, self._replay, replay, stream_id, channel, None, limit_counter_id)
+            self._do(
+                request, ArchiveConductor._replay, replay=replay, stream_id=stream_id, channel=channel,
+                image_correlation_id=None, limit_counter_id=limit_counter_id)
             return
         # The session that was given the token is answered; this image is where the client wants the replay.
         session = self._session_of_token(token, replay.recording_id)
@@ -405,8 +405,8 @@ cdef class ArchiveConductor:
                 f"unknown replayToken for recordingId={replay.recording_id} correlationId={request.correlation_id}"))
             return
         self._answer(
-            session, request.correlation_id, self._replay,
-            (replay, stream_id, channel, request.image_correlation_id, limit_counter_id))
+            session, request.correlation_id, ArchiveConductor._replay, replay=replay, stream_id=stream_id,
+            channel=channel, image_correlation_id=request.image_correlation_id, limit_counter_id=limit_counter_id)
 
     def _replay(self, session, correlation_id, replay, stream_id, channel, image_correlation_id, limit_counter_id):
         if self._is_stranger(session):
@@ -420,18 +420,14 @@ cdef class ArchiveConductor:
             return None
         return issued[0]
 
-    def on_stop_replay(self, request, replay_session_id):
-        self._do(request, self._stop_replay, replay_session_id)
-
-    def _stop_replay(self, session, correlation_id, replay_session_id):
+    @_answered
+    def on_stop_replay(self, session, correlation_id, *, replay_session_id):
         self._check_replay(session, self.replayer.session_of(replay_session_id))
         self.replayer.stop(replay_session_id)
         return 0
 
-    def on_stop_all_replays(self, request, recording_id):
-        self._do(request, self._stop_all_replays, recording_id)
-
-    def _stop_all_replays(self, session, correlation_id, recording_id):
+    @_answered
+    def on_stop_all_replays(self, session, correlation_id, *, recording_id):
         if recording_id == NULL_VALUE and self._is_stranger(session):
             raise ArchiveError("the replays of all recordings: only clients in shared memory may stop them",
                                code=error_codes.UNAUTHORISED_ACTION)
@@ -439,10 +435,8 @@ cdef class ArchiveConductor:
         self.replayer.stop_all(recording_id)
         return 0
 
-    def on_replay_token(self, request, recording_id):
-        self._do(request, self._replay_token, recording_id)
-
-    def _replay_token(self, session, correlation_id, recording_id):
+    @_answered
+    def on_replay_token(self, session, correlation_id, *, recording_id):
         self._check_known(recording_id)
         if len(self._replay_tokens) >= MAX_REPLAY_TOKENS:
             raise ArchiveError(f"{MAX_REPLAY_TOKENS} replay tokens are in use: try again in some seconds")
@@ -455,98 +449,70 @@ cdef class ArchiveConductor:
 
     # Lists and positions.
 
-    def _list(self, session, listing):
-        session.active_listing = listing
-        self._sessions.append(listing)
-
     def _check_no_listing(self, session):
         if session.active_listing is not None and not session.active_listing.is_done:
             raise ArchiveError("active listing already in progress", code=error_codes.ACTIVE_LISTING)
 
-    def on_list_recording(self, request, recording_id):
-        self._do(request, self._list_recording, recording_id)
-
-    def _list_recording(self, session, correlation_id, recording_id):
+    def _begin(self, session, listing):
         self._check_no_listing(session)
-        self._list(session, ListingSession(
-            session, self.store.catalog, correlation_id, from_recording_id=recording_id, record_count=1,
-            is_single=True, on_error=self._on_error))
+        session.active_listing = listing
+        self._sessions.append(listing)
 
-    def on_list_recordings(self, request, from_recording_id, record_count):
-        self._do(request, self._list_recordings, from_recording_id, record_count)
+    def _list(self, session, correlation_id, **asked):
+        self._begin(session, ListingSession(
+            session, self.store.catalog, correlation_id, on_error=self._on_error, **asked))
 
-    def _list_recordings(self, session, correlation_id, from_recording_id, record_count):
-        self._check_no_listing(session)
-        self._list(session, ListingSession(
-            session, self.store.catalog, correlation_id, from_recording_id=from_recording_id,
-            record_count=record_count, on_error=self._on_error))
+    @_answered
+    def on_list_recording(self, session, correlation_id, *, recording_id):
+        self._list(session, correlation_id, from_recording_id=recording_id, record_count=1, is_single=True)
 
-    def on_list_recordings_for_uri(self, request, from_recording_id, record_count, stream_id, channel):
-        self._do(request, self._list_recordings_for_uri, from_recording_id, record_count, stream_id, channel)
+    @_answered
+    def on_list_recordings(self, session, correlation_id, *, from_recording_id, record_count):
+        self._list(session, correlation_id, from_recording_id=from_recording_id, record_count=record_count)
 
-    def _list_recordings_for_uri(
-            self, session, correlation_id, from_recording_id, record_count, stream_id, channel_fragment):
-        self._check_no_listing(session)
-        self._list(session, ListingSession(
-            session, self.store.catalog, correlation_id, from_recording_id=from_recording_id,
-            record_count=record_count, stream_id=stream_id, channel_fragment=channel_fragment,
-            on_error=self._on_error))
+    @_answered
+    def on_list_recordings_for_uri(
+            self, session, correlation_id, *, from_recording_id, record_count, stream_id, channel):
+        self._list(
+            session, correlation_id, from_recording_id=from_recording_id, record_count=record_count,
+            stream_id=stream_id, channel_fragment=channel)
 
-    def on_find_last_matching_recording(self, request, min_recording_id, session_id, stream_id, channel):
-        self._do(request, self._find_last_matching_recording, min_recording_id, session_id, stream_id, channel)
-
-    def _find_last_matching_recording(
-            self, session, correlation_id, min_recording_id, session_id, stream_id, channel_fragment):
+    @_answered
+    def on_find_last_matching_recording(
+            self, session, correlation_id, *, min_recording_id, session_id, stream_id, channel):
         return find_last_matching(
             self.store.catalog, min_recording_id=min_recording_id, session_id=session_id, stream_id=stream_id,
-            channel_fragment=channel_fragment)
+            channel_fragment=channel)
 
-    def on_list_recording_subscriptions(
-            self, request, pseudo_index, subscription_count, apply_stream_id, stream_id, channel):
-        self._do(
-            request, self._list_recording_subscriptions, pseudo_index, subscription_count, apply_stream_id, stream_id,
-            channel)
-
-    def _list_recording_subscriptions(
-            self, session, correlation_id, pseudo_index, subscription_count, apply_stream_id, stream_id,
-            channel_fragment):
-        self._check_no_listing(session)
-        self._list(session, SubscriptionListing(
+    @_answered
+    def on_list_recording_subscriptions(self, session, correlation_id, *, channel, **asked):
+        self._begin(session, SubscriptionListing(
             session, correlation_id,
             [(each.subscription_id, each.stream_id, each.subscription.channel)
              for each in self.recorder.by_key.values() if each.subscription is not None],
-            pseudo_index=pseudo_index, subscription_count=subscription_count, apply_stream_id=apply_stream_id,
-            stream_id=stream_id, channel_fragment=channel_fragment, on_error=self._on_error))
+            channel_fragment=channel, on_error=self._on_error, **asked))
 
     def _check_known(self, recording_id):
         if not self.store.catalog.has(recording_id):
             raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
 
-    def on_get_start_position(self, request, recording_id):
-        self._do(request, self._start_position, recording_id)
-
-    def _start_position(self, session, correlation_id, recording_id):
+    @_answered
+    def on_get_start_position(self, session, correlation_id, *, recording_id):
         self._check_known(recording_id)
         return self.store.catalog.start_position(recording_id)
 
-    def on_get_recording_position(self, request, recording_id):
-        self._do(request, self._recording_position, recording_id)
-
-    def _recording_position(self, session, correlation_id, recording_id):
+    @_answered
+    def on_get_recording_position(self, session, correlation_id, *, recording_id):
         self._check_known(recording_id)
         return self.store.recorded_position(recording_id) if self.store.is_active(recording_id) else NULL_VALUE
 
-    def on_get_stop_position(self, request, recording_id):
-        self._do(request, self._stop_position, recording_id)
-
-    def _stop_position(self, session, correlation_id, recording_id):
+    @_answered
+    def on_get_stop_position(self, session, correlation_id, *, recording_id):
         self._check_known(recording_id)
         return self.store.catalog.stop_position(recording_id)
 
-    def on_get_max_recorded_position(self, request, recording_id):
-        self._do(request, self._max_recorded_position, recording_id)
-
-    def _max_recorded_position(self, session, correlation_id, recording_id):
+    @_answered
+    def on_get_max_recorded_position(self, session, correlation_id, *, recording_id):
         self._check_known(recording_id)
         return self.store.recorded_position(recording_id)
 
@@ -557,57 +523,43 @@ cdef class ArchiveConductor:
         self._sessions.append(DeletionSession(
             self.store, deletion, session, correlation_id, on_error=self._on_error))
 
-    def on_truncate_recording(self, request, recording_id, position):
-        self._do(request, self._truncate_recording, recording_id, position)
-
-    def _truncate_recording(self, session, correlation_id, recording_id, position):
+    @_answered
+    def on_truncate_recording(self, session, correlation_id, *, recording_id, position):
         self._check_recording(session, recording_id)
         self._delete(session, correlation_id, self.store.truncate(
             recording_id, position, lowest_replay_position=self.replayer.lowest_position(recording_id)))
 
-    def on_purge_recording(self, request, recording_id):
-        self._do(request, self._purge_recording, recording_id)
-
-    def _purge_recording(self, session, correlation_id, recording_id):
+    @_answered
+    def on_purge_recording(self, session, correlation_id, *, recording_id):
         self._check_recording(session, recording_id)
         self._delete(session, correlation_id, self.store.purge(
             recording_id, lowest_replay_position=self.replayer.lowest_position(recording_id)))
 
-    def on_detach_segments(self, request, recording_id, new_start_position):
-        self._do(request, self._detach_segments, recording_id, new_start_position)
-
-    def _detach_segments(self, session, correlation_id, recording_id, new_start_position):
+    @_answered
+    def on_detach_segments(self, session, correlation_id, *, recording_id, new_start_position):
         self._check_recording(session, recording_id)
         self.store.detach(
             recording_id, new_start_position, lowest_replay_position=self.replayer.lowest_position(recording_id))
         return 0
 
-    def on_delete_detached_segments(self, request, recording_id):
-        self._do(request, self._delete_detached_segments, recording_id)
-
-    def _delete_detached_segments(self, session, correlation_id, recording_id):
+    @_answered
+    def on_delete_detached_segments(self, session, correlation_id, *, recording_id):
         self._check_recording(session, recording_id)
         self._delete(session, correlation_id, self.store.delete_detached(recording_id))
 
-    def on_purge_segments(self, request, recording_id, new_start_position):
-        self._do(request, self._purge_segments, recording_id, new_start_position)
-
-    def _purge_segments(self, session, correlation_id, recording_id, new_start_position):
+    @_answered
+    def on_purge_segments(self, session, correlation_id, *, recording_id, new_start_position):
         self._check_recording(session, recording_id)
         self._delete(session, correlation_id, self.store.purge_segments(
             recording_id, new_start_position, lowest_replay_position=self.replayer.lowest_position(recording_id)))
 
-    def on_attach_segments(self, request, recording_id):
-        self._do(request, self._attach_segments, recording_id)
-
-    def _attach_segments(self, session, correlation_id, recording_id):
+    @_answered
+    def on_attach_segments(self, session, correlation_id, *, recording_id):
         self._check_recording(session, recording_id)
         return self.store.attach(recording_id)
 
-    def on_migrate_segments(self, request, src_recording_id, dst_recording_id):
-        self._do(request, self._migrate_segments, src_recording_id, dst_recording_id)
-
-    def _migrate_segments(self, ControlSession session, correlation_id, src_recording_id, dst_recording_id):
+    @_answered
+    def on_migrate_segments(self, ControlSession session, correlation_id, *, src_recording_id, dst_recording_id):
         cdef int64_t count
         for recording_id in (src_recording_id, dst_recording_id):
             self._check_recording(session, recording_id)
@@ -616,10 +568,8 @@ cdef class ArchiveConductor:
         if count > 0:
             session.send_signal(correlation_id, src_recording_id, NULL_VALUE, NULL_VALUE, RECORDING_SIGNAL_DELETE)
 
-    def on_update_channel(self, request, recording_id, channel):
-        self._do(request, self._update_channel, recording_id, channel)
-
-    def _update_channel(self, ControlSession session, correlation_id, recording_id, channel):
+    @_answered
+    def on_update_channel(self, ControlSession session, correlation_id, *, recording_id, channel):
         self._check_no_listing(session)
         if not self.store.catalog.has(recording_id):
             session.send_recording_unknown(correlation_id, recording_id)
@@ -630,11 +580,10 @@ cdef class ArchiveConductor:
 
     # Replications.
 
-    def on_replicate(self, request, *, replication_channel="", **fields):
-        self._do(request, self._replicate, ReplicationRequest(
-            replication_channel=replication_channel or self.settings.replication_channel, **fields))
-
-    def _replicate(self, ControlSession session, correlation_id, replication):
+    @_answered
+    def on_replicate(self, ControlSession session, correlation_id, *, replication_channel="", **fields):
+        replication = ReplicationRequest(
+            replication_channel=replication_channel or self.settings.replication_channel, **fields)
         if self._is_stranger(session):
             for channel in (replication.src_control_channel, replication.replication_channel):
                 _refuse_shared_memory(channel, "replicated")
@@ -646,10 +595,8 @@ cdef class ArchiveConductor:
             self, session, replication_id=replication_id, request=replication)
         return replication_id
 
-    def on_stop_replication(self, request, replication_id):
-        self._do(request, self._stop_replication, replication_id)
-
-    def _stop_replication(self, session, correlation_id, replication_id):
+    @_answered
+    def on_stop_replication(self, session, correlation_id, *, replication_id):
         replication = self._replications.get(replication_id)
         if replication is None:
             raise ArchiveError(f"unknown replication id {replication_id}", code=error_codes.UNKNOWN_REPLICATION)
