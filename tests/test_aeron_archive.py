@@ -19,13 +19,26 @@ from container.archive.authentication import Authenticator, DenyAll, SessionProx
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
 from container.testing.memory import transport_probe as seam
-from container.testing.memory.memory_transport import SteppingIdleStrategy
+from container.testing.memory.memory_transport import ManualClock, MemoryDriver, SteppingIdleStrategy
 from tests.archive_tour import CHANNEL, REPLAY_CHANNEL, REPLAY_STREAM_ID, SEGMENT_LENGTH, TOURS, Tour
 from tests.archive_world import DIRECTORY, ArchiveWorld
 from tests.control_world import CONTROL_CHANNEL
+from tests.scripted_archive import Request, ScriptedArchive, Session
 
 MS = 1_000_000
 RECORDING_POSITION = 100
+DESCRIPTOR_NUMBERS = (
+    "start_timestamp",
+    "stop_timestamp",
+    "start_position",
+    "stop_position",
+    "initial_term_id",
+    "segment_file_length",
+    "term_buffer_length",
+    "mtu_length",
+    "session_id",
+    "stream_id",
+)
 CONTEXT = ArchiveClientContext(control_channel=CONTROL_CHANNEL, client_name="program")
 
 
@@ -119,6 +132,60 @@ def test_a_second_list_at_the_same_time_is_refused(program: Program) -> None:
     assert ([each.recording_id for each in first.items], first.error) == ([0], None)
     assert isinstance(second.error, ArchiveError)
     assert second.error.code == error_codes.ACTIVE_LISTING
+
+
+def test_a_replay_that_is_not_known_is_told_by_its_code() -> None:
+    """No archive of 1.51 has such an answer; older ones had."""
+    driver = MemoryDriver(ManualClock())
+    scripted = ScriptedArchive(driver)
+    scripted.refuse("StopReplayRequest", error_codes.UNKNOWN_REPLAY, "unknown replay 7")
+    client = driver.connect("program")
+    with (
+        AeronArchive.connect(
+            client=client,
+            control_channel="aeron:ipc",
+            idle_strategy=SteppingIdleStrategy(lambda: seam.invoke(client)),
+        ) as archive,
+        pytest.raises(ArchiveError, match="^stop of replay 7: unknown replay 7") as refused,
+    ):
+        archive.stop_replay(7)
+    assert refused.value.code == error_codes.UNKNOWN_REPLAY
+
+
+def test_descriptors_are_as_long_and_as_many_as_they_like() -> None:
+    driver = MemoryDriver(ManualClock())
+    scripted = ScriptedArchive(driver)
+    channel = b"aeron:ipc?alias=" + b"x" * 5000
+
+    def hook(archive: ScriptedArchive, session: Session | None, request: Request) -> None:
+        assert session is not None
+        listed.append((session, request))
+
+    listed: list[tuple[Session, Request]] = []
+    sent = 0
+
+    def send() -> None:
+        nonlocal sent
+        seam.invoke(client)
+        for session, request in listed:
+            for _ in range(10 if sent < request["record_count"] else 0):
+                fields = dict.fromkeys(DESCRIPTOR_NUMBERS, 0) | {"recording_id": sent}
+                ids = {"control_session_id": session.id, "correlation_id": request["correlation_id"]}
+                texts = {
+                    "stripped_channel": b"",
+                    "original_channel": channel if sent == 0 else b"",
+                    "source_identity": b"",
+                }
+                scripted.send(session, "RecordingDescriptor", **ids, **fields, **texts)
+                sent += 1
+
+    scripted.hooks["ListRecordingsRequest"] = hook
+    client = driver.connect("program")
+    idle = SteppingIdleStrategy(send, max_idles=100_000)
+    with AeronArchive.connect(client=client, control_channel="aeron:ipc", idle_strategy=idle) as archive:
+        recordings = archive.list_recordings(0, 10_000)
+    assert [each.recording_id for each in recordings] == list(range(10_000))
+    assert recordings[0].original_channel == channel.decode()
 
 
 class Gate(Authenticator):
@@ -320,6 +387,11 @@ def test_a_session_is_closed_at_the_end_of_its_block(program: Program) -> None:
         assert (archive.archive_id, archive.context) == (42, CONTEXT)
     with pytest.raises(ArchiveError, match="client is closed"):
         archive.list_recordings(0, 1)
+
+
+def test_no_more_is_listed_than_a_request_can_say(program: Program) -> None:
+    with pytest.raises(ConfigurationError, match="at most 2147483647 can be listed, not 2147483648"):
+        program.archive.list_recordings(0, 1 << 31)
 
 
 @pytest.mark.parametrize("count", [0, -1])
