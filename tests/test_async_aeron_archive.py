@@ -259,7 +259,7 @@ def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
     async def main() -> None:
         async with scene() as made:
             closing = asyncio.ensure_future(made.archive.aclose())
-            await asyncio.sleep(0)
+            await pause()
             closing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await closing
