@@ -17,6 +17,7 @@ from container.archive import (
     SourceLocation,
     error_codes,
 )
+from container.archive.client.archive_session import continued_channel
 from container.errors import ArchiveError
 
 CHANNEL = "aeron:ipc?term-length=64k|mtu=1408"
@@ -85,6 +86,20 @@ class Tour:
         with pytest.raises(ArchiveError) as refused:
             ask()
         return refused.value.code
+
+    def error(self) -> ArchiveError:
+        """The next error that answers no request."""
+        found: list[ArchiveError] = []
+
+        def came() -> bool:
+            try:
+                self.archive.check_for_error_response()
+            except ArchiveError as error:
+                found.append(error)
+            return bool(found)
+
+        self.until(came)
+        return found[0]
 
     def recording(self, count: int, stream_id: int = STREAM_ID) -> tuple[int, int]:
         """A new recording that has stopped: its id, and where it ends."""
@@ -205,6 +220,27 @@ def change_files(tour: Tour) -> None:
     assert archive.list_recording(recording_id) is None
 
 
+def move_segments(tour: Tour) -> None:
+    """The segments of a recording, put in front of the one that goes on where it ends."""
+    archive = tour.archive
+    count = SEGMENT_LENGTH // 1024
+    source, end = tour.recording(count, 1650)
+    assert end == SEGMENT_LENGTH
+    channel = continued_channel(CHANNEL, source, archive.list_recording(source))
+    publication = archive.add_recorded_publication(channel, 1650)
+    target = tour.signal(RecordingSignal.START).recording_id
+    last = tour.publish(publication, 5, count)
+    publication.close()
+    tour.until(lambda: archive.get_stop_position(target) == last)
+    assert archive.get_start_position(target) == end
+    assert archive.migrate_segments(source, target) == 1
+    assert tour.signal(RecordingSignal.DELETE).recording_id == source
+    assert (archive.get_start_position(target), archive.get_stop_position(target)) == (0, last)
+    assert (archive.get_start_position(source), archive.get_stop_position(source)) == (0, 0)
+    replay = archive.replay(target, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+    assert tour.read(replay, last) == list(range(count + 5))
+
+
 def replicate(tour: Tour) -> None:
     """A copy of a recording, from the archive to itself, and one that fails."""
     archive = tour.archive
@@ -220,12 +256,13 @@ def replicate(tour: Tour) -> None:
     archive.tagged_replicate(recording_id, copied, 77, 78, tour.control_stream_id, tour.control_channel)
     tour.signal(RecordingSignal.REPLICATE_END)
     failed_id = archive.replicate(NO_RECORDING, tour.control_stream_id, tour.control_channel)
-    tour.until(lambda: _text_of_an_error(archive))
     assert failed_id != replication_id
-
-
-def _text_of_an_error(archive: AeronArchive) -> bool:
-    return "unknown src recording id" in (archive.poll_for_error_response() or "")
+    failure = tour.error()
+    assert (failure.code, failure.correlation_id) == (error_codes.UNKNOWN_RECORDING, failed_id)
+    assert "unknown src recording id" in str(failure)
+    lonely_id = archive.replicate(recording_id, NO_RECORDING, tour.control_channel)
+    failure = tour.error()
+    assert (failure.code, failure.correlation_id) == (error_codes.REPLICATION_CONNECTION_FAILURE, lonely_id)
 
 
 def be_refused(tour: Tour) -> None:
@@ -260,6 +297,12 @@ def be_refused(tour: Tour) -> None:
         (error_codes.ACTIVE_RECORDING, lambda: archive.purge_recording(active_id)),
         (error_codes.UNKNOWN_RECORDING, lambda: archive.extend_recording(recording_id, CHANNEL, 1503)),
         (error_codes.INVALID_POSITION, lambda: archive.start_replay(recording_id, end, -1, REPLAY_CHANNEL, 1)),
+        (error_codes.GENERIC, lambda: archive.start_replay(recording_id, 1, -1, REPLAY_CHANNEL, 1)),
+        (
+            error_codes.GENERIC,
+            lambda: archive.start_replay(recording_id, 0, -1, REPLAY_CHANNEL, 1, file_io_max_length=32),
+        ),
+        (error_codes.GENERIC, lambda: archive.migrate_segments(recording_id, empty)),
         (error_codes.EMPTY_RECORDING, lambda: archive.start_replay(empty, -1, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, 1)),
     ]
     found = [(code, tour.code(ask)) for code, ask in asks]
@@ -296,4 +339,13 @@ def _has_begun(archive: AeronArchive, recording_id: int, replays: list[int]) -> 
     return True
 
 
-TOURS = (record_and_replay, list_recordings, stop_recordings, change_files, replicate, be_refused, stop_replays)
+TOURS = (
+    record_and_replay,
+    list_recordings,
+    stop_recordings,
+    change_files,
+    move_segments,
+    replicate,
+    be_refused,
+    stop_replays,
+)

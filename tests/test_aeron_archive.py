@@ -7,18 +7,38 @@ from typing import Any
 
 import pytest
 
-from container.archive import AeronArchive, ArchiveClientContext, RecordingSignal, RecordingSignalEvent, error_codes
+from container.archive import (
+    REPLAY_ALL_AND_STOP,
+    AeronArchive,
+    ArchiveClientContext,
+    RecordingSignal,
+    RecordingSignalEvent,
+    error_codes,
+)
 from container.archive.authentication import Authenticator, DenyAll, SessionProxy
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
 from container.testing.memory import transport_probe as seam
-from container.testing.memory.memory_transport import SteppingIdleStrategy
-from tests.archive_tour import CHANNEL, TOURS, Tour
-from tests.archive_world import ArchiveWorld
+from container.testing.memory.memory_transport import ManualClock, MemoryDriver, SteppingIdleStrategy
+from tests.archive_tour import CHANNEL, REPLAY_CHANNEL, REPLAY_STREAM_ID, SEGMENT_LENGTH, TOURS, Tour
+from tests.archive_world import DIRECTORY, ArchiveWorld
 from tests.control_world import CONTROL_CHANNEL
+from tests.scripted_archive import Request, ScriptedArchive, Session
 
 MS = 1_000_000
 RECORDING_POSITION = 100
+DESCRIPTOR_NUMBERS = (
+    "start_timestamp",
+    "stop_timestamp",
+    "start_position",
+    "stop_position",
+    "initial_term_id",
+    "segment_file_length",
+    "term_buffer_length",
+    "mtu_length",
+    "session_id",
+    "stream_id",
+)
 CONTEXT = ArchiveClientContext(control_channel=CONTROL_CHANNEL, client_name="program")
 
 
@@ -112,6 +132,60 @@ def test_a_second_list_at_the_same_time_is_refused(program: Program) -> None:
     assert ([each.recording_id for each in first.items], first.error) == ([0], None)
     assert isinstance(second.error, ArchiveError)
     assert second.error.code == error_codes.ACTIVE_LISTING
+
+
+def test_a_replay_that_is_not_known_is_told_by_its_code() -> None:
+    """No archive of 1.51 has such an answer; older ones had."""
+    driver = MemoryDriver(ManualClock())
+    scripted = ScriptedArchive(driver)
+    scripted.refuse("StopReplayRequest", error_codes.UNKNOWN_REPLAY, "unknown replay 7")
+    client = driver.connect("program")
+    with (
+        AeronArchive.connect(
+            client=client,
+            control_channel="aeron:ipc",
+            idle_strategy=SteppingIdleStrategy(lambda: seam.invoke(client)),
+        ) as archive,
+        pytest.raises(ArchiveError, match="^stop of replay 7: unknown replay 7") as refused,
+    ):
+        archive.stop_replay(7)
+    assert refused.value.code == error_codes.UNKNOWN_REPLAY
+
+
+def test_descriptors_are_as_long_and_as_many_as_they_like() -> None:
+    driver = MemoryDriver(ManualClock())
+    scripted = ScriptedArchive(driver)
+    channel = b"aeron:ipc?alias=" + b"x" * 5000
+
+    def hook(archive: ScriptedArchive, session: Session | None, request: Request) -> None:
+        assert session is not None
+        listed.append((session, request))
+
+    listed: list[tuple[Session, Request]] = []
+    sent = 0
+
+    def send() -> None:
+        nonlocal sent
+        seam.invoke(client)
+        for session, request in listed:
+            for _ in range(10 if sent < request["record_count"] else 0):
+                fields = dict.fromkeys(DESCRIPTOR_NUMBERS, 0) | {"recording_id": sent}
+                ids = {"control_session_id": session.id, "correlation_id": request["correlation_id"]}
+                texts = {
+                    "stripped_channel": b"",
+                    "original_channel": channel if sent == 0 else b"",
+                    "source_identity": b"",
+                }
+                scripted.send(session, "RecordingDescriptor", **ids, **fields, **texts)
+                sent += 1
+
+    scripted.hooks["ListRecordingsRequest"] = hook
+    client = driver.connect("program")
+    idle = SteppingIdleStrategy(send, max_idles=100_000)
+    with AeronArchive.connect(client=client, control_channel="aeron:ipc", idle_strategy=idle) as archive:
+        recordings = archive.list_recordings(0, 10_000)
+    assert [each.recording_id for each in recordings] == list(range(10_000))
+    assert recordings[0].original_channel == channel.decode()
 
 
 class Gate(Authenticator):
@@ -315,6 +389,11 @@ def test_a_session_is_closed_at_the_end_of_its_block(program: Program) -> None:
         archive.list_recordings(0, 1)
 
 
+def test_no_more_is_listed_than_a_request_can_say(program: Program) -> None:
+    with pytest.raises(ConfigurationError, match="at most 2147483647 can be listed, not 2147483648"):
+        program.archive.list_recordings(0, 1 << 31)
+
+
 @pytest.mark.parametrize("count", [0, -1])
 def test_nothing_is_listed_only_by_mistake(program: Program, count: int) -> None:
     for ask in (
@@ -333,3 +412,113 @@ def test_what_cannot_be_sent_is_refused(program: Program) -> None:
         program.archive.start_replay(0, 0, -1, 5, 1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="give a context or settings, not both: control_stream_id"):
         AeronArchive.connect(CONTEXT, client=program.client, control_stream_id=4)
+
+
+# What a session is not disturbed by
+
+
+def test_what_on_signal_asks_is_refused(program: Program) -> None:
+    """Upstream: AeronArchive.ensureNotReentrant(); the signal would be read again, and call it again."""
+    texts: list[str] = []
+
+    def on_signal(event: RecordingSignalEvent) -> None:
+        for ask in (lambda: program.archive.get_start_position(event.recording_id), program.archive.reconnect):
+            with pytest.raises(
+                ArchiveError, match="the archive's messages are being read: on_signal may not"
+            ) as refused:
+                ask()
+            texts.append(str(refused.value))
+
+    archive = AeronArchive.connect(
+        CONTEXT,
+        client=program.client,
+        idle_strategy=SteppingIdleStrategy(program.step, max_idles=1_000_000),
+        on_signal=on_signal,
+    )
+    program.archive.close()
+    program.archive = archive
+    publication = archive.add_recorded_publication(CHANNEL, 1)
+    program.until(lambda: archive.poll_for_recording_signals() < 0 or texts)
+    assert len(texts) == 2
+    assert archive.get_start_position(0) == 0
+    publication.close()
+
+
+def test_a_session_may_be_closed_by_on_signal(program: Program) -> None:
+    program.archive.close()
+    program.archive = AeronArchive.connect(
+        CONTEXT,
+        client=program.client,
+        idle_strategy=SteppingIdleStrategy(program.step, max_idles=1_000_000),
+        on_signal=lambda _event: program.archive.close(),
+    )
+    publication = program.archive.add_recorded_publication(CHANNEL, 1)
+    with pytest.raises(ArchiveError, match="client is closed"):
+        program.until(lambda: program.archive.poll_for_recording_signals() < 0)
+    publication.close()
+    assert program.client.open_resources == []
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_the_error_of_a_request_that_was_given_up_is_passed_over(program: Program, is_forgotten: bool) -> None:
+    connection = connected(program)
+    request = positioned(connection, 99, timeout_ns=MS)
+    connection.turn()
+    if is_forgotten:
+        connection.forget(request)
+    else:
+        program.world.clock.advance(MS)
+        connection.turn()
+    assert request.is_done
+    settle(program, connection)
+    other = positioned(connection, 98)
+    settle(program, connection)
+    assert isinstance(other.error, ArchiveError)
+    assert connection.take_error() is None
+
+
+@pytest.mark.parametrize("timeout_ns", [1 << 62, (1 << 63) - 1])
+def test_a_limit_may_be_as_good_as_none(timeout_ns: int) -> None:
+    world = ArchiveWorld()
+    world.clock.advance((1 << 62) + 1)
+    context = ArchiveClientContext(control_channel=CONTROL_CHANNEL, message_timeout_ns=timeout_ns)
+    program = Program(world, context=context)
+    recording_id, end = program.tour().recording(2)
+    assert [each.stop_position for each in program.archive.list_recordings(recording_id, 5)] == [end]
+
+
+# Replays that are cut short
+
+
+def test_a_replay_that_fails_is_not_taken_for_whole(program: Program) -> None:
+    recording_id, _ = program.tour().recording(300)
+    program.world.storage.unlink(f"{DIRECTORY}/{recording_id}-{SEGMENT_LENGTH}.rec")
+    read: list[bytes] = []
+    with pytest.raises(ArchiveError, match="archive error: "):  # noqa: PT012
+        for message, _ in program.archive.read(
+            program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+        ):
+            read.append(message)
+    assert len(read) == 128
+    assert program.archive.list_recording(recording_id) is not None
+
+
+def test_a_replay_whose_archive_ends_is_not_taken_for_whole(program: Program) -> None:
+    recording_id, _ = program.tour().recording(300)
+    replay = program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+    messages = program.archive.read(replay)
+    next(messages)
+    program.world.reopen()
+    with pytest.raises(ArchiveError, match=r"replay \d+ has ended at \d+, before its end|archive is lost"):
+        list(messages)
+
+
+def test_a_replay_that_nobody_takes_in_time_does_not_wait_for_ever(program: Program) -> None:
+    recording_id, _ = program.tour().recording(3)
+    replay = program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+    program.archive.stop_all_replays()
+    for _ in range(10):
+        program.step()
+        seam.invoke(program.client)
+    with pytest.raises(TimedOutError, match=r"waited 10 s for the image of replay \d+ on "):
+        list(program.archive.read(replay))

@@ -24,7 +24,10 @@ from tests.pauses import pause, run
 from tests.system.archive_requests import start_driver
 
 CONTROL_CHANNEL = "aeron:ipc"
-PROPERTIES = {"aeron.archive.segment.file.length": str(SEGMENT_LENGTH)}
+PROPERTIES = {
+    "aeron.archive.segment.file.length": str(SEGMENT_LENGTH),
+    "aeron.archive.message.timeout": "2s",  # of a replication whose source does not answer
+}
 RECORDING_POSITION = 100
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from container.archive.client.archive_client_context import ArchiveClientContext
-from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
+from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
 from container.archive.client.archive_events import RecordingSubscriptionDescriptor
 from container.archive.client.archive_session import (
     READ_LIMIT,
@@ -221,7 +221,9 @@ class AeronArchive(
     def read(self, replay: Replay) -> Iterator[tuple[bytes, int]]:
         """Yield each message of a replay, and where it ends in the recording, until the replay ends; close it then.
 
-        Idles while nothing comes. Raises ArchiveError when the archive reports an error, or is lost.
+        Idles while nothing comes. Raises ArchiveError when the archive reports an error or is lost, and when the
+        replay's image goes before all was read; TimedOutError when the replay does not come. What was yielded is whole
+        only if nothing is raised: a replay that fails ends as one that is over does.
         """
         taken: list[tuple[bytes, int]] = []
         with replay:
@@ -233,9 +235,23 @@ class AeronArchive(
                 if work_count > 0:
                     continue
                 if has_ended:
+                    self._confirm_end(replay)
                     return
                 self._connection.check()
                 self._connection.idle(self._idle, 0)
+
+    def _confirm_end(self, replay: Replay) -> None:
+        """Hear of an error of a replay that has ended: the archive tells of it before it answers this request."""
+        request = self._connection.ask(*self._stop_replay(replay.replay_session_id))
+        try:
+            while not request.is_done:
+                self._connection.check()
+                self._connection.idle(self._idle, 0)
+        finally:
+            self._connection.forget(request)
+        if request.error is not None:
+            raise failure(request)
+        replay.check_end()
 
     def _added(self, pending: StreamAdd, channel: str) -> Any:
         """What the driver was asked to add."""

@@ -30,6 +30,8 @@ cdef class Replay:
     cdef Subscription _subscription
     cdef Image _image                       # None: it has not come yet
     cdef Messages _messages
+    cdef int64_t _limit_ns
+    cdef int64_t _deadline_ns               # of its coming
     cdef int _find(self) except -1
 
 
