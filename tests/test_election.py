@@ -1281,6 +1281,22 @@ def test_what_was_recorded_of_such_a_term_is_truncated_first() -> None:
     assert not scene.sent("drop_empty_term")
 
 
+def test_under_a_leader_of_upstreams_an_empty_term_is_dropped_once_and_recorded_anew() -> None:
+    """That leader says of the term after it where it begins, and not whether the term itself was ever opened."""
+    scene = Scene(term=3, base=80, position=80)
+    scene.host.bases = {3: 80, 2: 40}
+    scene.canvassed()
+    scene.hear_new_term(log_term=3, term=5, base=120, following=(4, 100, 100), version=-1)
+    assert scene.sent("drop_empty_term") == [(3,)]
+    # The term before has something, and ends where this member's log ends: the next one is recorded, empty.
+    scene.hear_new_term(log_term=2, term=5, base=120, following=(3, 80, 80), version=-1)
+    scene.step()
+    assert scene.sent("ensure_term") == [(3, 80, 3, 80, 80)]
+    scene.hear_new_term(log_term=3, term=5, base=120, following=(4, 80, 120), version=-1)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    assert not scene.sent("drop_empty_term")
+
+
 def test_a_member_that_voted_for_itself_alone_follows_a_leader_of_an_older_term() -> None:
     scene = Scene(term=4, position=100, is_startup=False)
     scene.canvassed((0, 4, 100), (2, 4, 100))

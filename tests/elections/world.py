@@ -465,7 +465,7 @@ class Member:
         if not terms:
             return -1
         last = terms.pop()
-        assert (last.id, last.end) == (leadership_term_id, -1)
+        assert last.id == leadership_term_id
         assert last.base == len(self.disk.entries)
         if terms:
             terms[-1].end = -1

@@ -159,6 +159,8 @@ class Election:
         self._announced_log_term_id = leadership_term_id
         self._upstream_commit_position = 0
         self._is_leader_upstream = False
+        # Whether the last recorded term may be one that its leader never opened.
+        self._is_term_in_doubt = True
         self._is_extended_canvass = is_node_startup
         self._preparation = _Preparation.TO_BEGIN
         self._truncation: tuple[int, int, str] | None = None
@@ -700,8 +702,10 @@ class Election:
             if NULL_POSITION < base < self.append_position:
                 self._begin_truncation(leader, message, base, now_ns)
             else:
-                self.log_leadership_term_id = self._host.drop_empty_term(self.log_leadership_term_id)
-                self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
+                self._drop_term(now_ns)
+            return
+        if self._is_unopened(message):
+            self._drop_term(now_ns)
             return
         # A leader in its election names its own term as the next one even where it is the addressee's. A member that
         # has recorded something of that term then hears of it late, and must not lose it.
@@ -734,6 +738,22 @@ class Election:
             self._replicate(message.log_leadership_term_id, NULL_POSITION, next_base, now_ns)
         elif message.next_log_position != NULL_POSITION:
             self._replicate(message.next_leadership_term_id, next_base, message.next_log_position, now_ns)
+
+    def _is_unopened(self, message: NewLeadershipTerm) -> bool:
+        """Whether this member may have recorded its last term for nothing, and a leader of upstream's cannot say so.
+
+        Then it asks again with the term before, and records that term as it is in the leader's log.
+        """
+        return (
+            self._is_term_in_doubt
+            and message.protocol_version == NULL_VALUE
+            and NULL_VALUE < self.log_leadership_term_id < message.leadership_term_id
+            and self._host.base_of_term(self.log_leadership_term_id) == self.append_position
+        )
+
+    def _drop_term(self, now_ns: int) -> None:
+        self.log_leadership_term_id = self._host.drop_empty_term(self.log_leadership_term_id)
+        self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
 
     def _replicate(self, leadership_term_id: int, base_position: int, stop_position: int, now_ns: int) -> None:
         self._replication_leadership_term_id = leadership_term_id
@@ -995,6 +1015,7 @@ class Election:
             )
             self.log_leadership_term_id = self._replication_leadership_term_id
             self._is_replication_recorded = True
+            self._is_term_in_doubt = False
 
     def _ensure_term(self, leadership_term_id: int, base_position: int, log_position: int) -> None:
         if leadership_term_id == NULL_VALUE:
