@@ -109,9 +109,13 @@ OPTIMISATION = {
                 "control_adapter control_session recording_subscription replication_session responses"
             ),
             "archive.server.store": "catalog recovery",
-            "client": "async_connect round_trips",
+            "client": "connect_steps round_trips",
             "codecs": "messages",
-            "consensus": "cluster_member consensus_counters snapshot_messages steps",
+            "consensus": (
+                "archive_upkeep cluster_control cluster_member consensus_counters leader_log member_election_host "
+                "member_log_replay member_services member_snapshots member_start member_status member_termination "
+                "service_joins snapshot_messages steps term_preparation"
+            ),
             "files": "cluster_mark_file error_log mark_file",
             "operate": "cluster_control",
             "service": "cluster_counters service_counters state_check",

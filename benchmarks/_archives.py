@@ -24,9 +24,9 @@ from container.aeron import AeronClient
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import CounterType
 from container.testing.memory import transport_probe as seam
-from container.testing.processes.archive import ArchiveKind, LocalArchive
 from container.testing.processes.endpoints import PortReservation
-from container.testing.processes.java import JVM_FLAGS
+from container.testing.processes.java_tools import JVM_FLAGS
+from container.testing.processes.local_archive import ArchiveKind, LocalArchive
 from container.transport.streams import Publication, Subscription
 from tests.cython_module import compile_cython, load_module
 

@@ -24,7 +24,7 @@ from benchmarks._verdicts import Result
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.client import AeronCluster
 from container.recordings import Filters, open_member, read
-from container.testing.processes.java import JVM_FLAGS, java_command, resolve_jar
+from container.testing.processes.java_tools import JVM_FLAGS, java_command, resolve_jar
 from container.testing.processes.node import Node
 from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.recordings_world import archive_mark, entry, new_term

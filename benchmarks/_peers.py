@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks._harness import CACHE, ROOT, RoundFailed
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
-from container.testing.processes.java import compile_java, resolve_jar
+from container.testing.processes.java_tools import compile_java, resolve_jar
 from container.testing.processes.node import Node
 from container.testing.processes.process import Process
 from tests.cython_module import compile_cython

@@ -23,8 +23,8 @@ from benchmarks._peers import java_classes
 from benchmarks._verdicts import Goal, Result
 from container.aeron import MediaDriver
 from container.archive import AeronArchive
-from container.testing.processes.archive import ARCHIVE_KINDS, LocalArchive
-from container.testing.processes.java import java_command, resolve_jar
+from container.testing.processes.java_tools import java_command, resolve_jar
+from container.testing.processes.local_archive import ARCHIVE_KINDS, LocalArchive
 from container.testing.processes.process import Process
 
 CHANNEL, STREAM_ID = "aeron:ipc?term-length=64k", 1001

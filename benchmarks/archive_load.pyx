@@ -10,7 +10,7 @@ from posix.unistd cimport close, ftruncate, pwrite
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.counters cimport Counter, Counters
 from container.transport.frames cimport CLOSED, PUBLICATION_ERROR
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport BlockHandler, Image, Publication, Subscription
 
 cdef extern from "sched.h" nogil:

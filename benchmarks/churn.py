@@ -21,12 +21,12 @@ from benchmarks._verdicts import Goal, Result
 from benchmarks.node import DEDICATED, JAVA, PEERS, SHARED, running
 from container.aeron import AeronClient
 from container.client import AeronCluster
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AsyncConnect
 from container.client.round_trips import percentile_us
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.operate.cluster_control import ClusterControl
-from container.operate.counters import TOGGLES
+from container.operate.driver_counters import TOGGLES
 from container.testing.processes.node import Node
 from tests.client_world import Counting
 

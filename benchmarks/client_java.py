@@ -30,8 +30,8 @@ from benchmarks._harness import ROOT, Report, cpu_seconds, resident_mib, say
 from benchmarks._peers import java_classes
 from benchmarks._verdicts import Goal, Result
 from container.errors import ContainerError
-from container.testing.processes.cluster import JavaService, LocalCluster
-from container.testing.processes.java import java_command, resolve_jar
+from container.testing.processes.java_tools import java_command, resolve_jar
+from container.testing.processes.local_cluster import JavaService, LocalCluster
 from container.testing.processes.process import Process
 
 LIMIT_S = 120.0

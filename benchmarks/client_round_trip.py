@@ -28,7 +28,7 @@ from typing import Any
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.client.round_trips import RoundTrips, percentile_us
-from container.testing.processes.java import compile_java, resolve_jar
+from container.testing.processes.java_tools import compile_java, resolve_jar
 from container.testing.processes.node import Node
 from container.testing.processes.process import Process
 from container.transport.idle_strategy import BackoffIdleStrategy

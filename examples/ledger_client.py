@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from container.client import ReconnectPolicy, areconnecting
-from container.client.command import Progress
+from container.client.client_command import Progress
 from container.errors import TimedOutError
 from examples.ledger_service import ANSWER, TRANSFER, WINDOW, Status
 

@@ -10,7 +10,7 @@ from container.archive.server.native_archive import Archive
 from container.files.error_log import read_error_log
 from container.settings.archive_table import ArchiveSettings
 from container.storage.file_storage import FileStorage
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver

@@ -24,8 +24,8 @@ from container.testing.memory.memory_transport import ManualClock, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.clocks import Clock, SystemClock
 from container.transport.counters import Counter, Counters
-from container.transport.seam import Client
 from container.transport.streams import Image, Publication, Subscription
+from container.transport.transport_seam import Client
 from tests.limits import LIMIT_S
 from tests.store_world import NOW_MS, StoreWorld
 

@@ -11,7 +11,7 @@ from container.archive.server.archive_conductor import ArchiveConductor
 from container.archive.server.archive_counters import ArchiveCounters
 from container.archive.server.store.recording_store import RecordingStore, StoreSettings
 from container.settings.archive_table import ArchiveSettings
-from container.storage.seam import READ_ONLY
+from container.storage.storage_seam import READ_ONLY
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk

@@ -14,9 +14,10 @@ from container.common.aeron_defaults import (
     CONTROL_CHANNEL,
     EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
+    MODULE_STATES,
     SERVICE_STREAM_ID,
 )
-from container.consensus.consensus_module_agent import STATES, ConsensusModuleAgent
+from container.consensus.consensus_module_agent import ConsensusModuleAgent
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.errors import AgentTermination
 from container.files.cluster_mark_file import MARK_FILE_NAME
@@ -119,7 +120,7 @@ class ConsensusWorld(ArchiveWorld):
     @property
     def state(self) -> str:
         """The name of what counter 200 shows."""
-        return STATES[self.counter_value(200)]
+        return MODULE_STATES[self.counter_value(200)]
 
     @property
     def commit_position(self) -> int:

@@ -17,8 +17,8 @@ from container.codecs import messages as codecs
 from container.errors import ArchiveEvent
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
-from container.transport.seam import Client
 from container.transport.streams import Image, Publication
+from container.transport.transport_seam import Client
 
 MS = 1_000_000
 CONTROL_CHANNEL = "aeron:ipc?term-length=64k"

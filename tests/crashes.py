@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import count
 
 from container.errors import ContainerError
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.virtual_time import Draws
 

@@ -289,7 +289,7 @@ READER: dict[str, str] = {
     "AeronArchive": "from container.archive import AeronArchive",
     "AeronCluster": "from container.client import AeronCluster",
     "AsyncSessionPool": "from container.client import AsyncSessionPool",
-    "LocalCluster": "from container.testing.processes.cluster import LocalCluster",
+    "LocalCluster": "from container.testing.processes.local_cluster import LocalCluster",
     "ConnectionListener": "from container.client import ConnectionListener",
     "ReconnectPolicy": "from container.client import ReconnectPolicy",
     "SessionPool": "from container.client import SessionPool",

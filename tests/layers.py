@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,35 +164,53 @@ def module_of(path: Path) -> str:
 
 
 _CYTHON = re.compile(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+c?import[ \t]*(\([^)]*\)|[^\n;]*)|c?import[ \t]+([^\n;]*))", re.M
+    r"^([ \t]*)(?:from[ \t]+([\w.]+)[ \t]+c?import[ \t]*(\([^)]*\)|[^\n;]*)|c?import[ \t]+([^\n;]*))", re.M
 )
 _NAMED = re.compile(r"container\.[a-z_]\w*(?:\.\w+)*")
 
 
-def imported_by(path: Path, package: str = "container") -> Iterator[str]:
+class When(Enum):
+    """When a file needs what it names."""
+
+    LOADED = "when it is loaded"
+    CALLED = "when a function is called"
+    NEVER = "for type checkers, or as a text"
+
+
+def imported_by(path: Path, package: str = "container") -> Iterator[tuple[str, When]]:
     """The names that a file of ``package`` imports or cimports, wherever in the file, also for type checkers alone.
 
     A string that names a module, or something in one, counts: it is for ``import_module``, or for a process.
     """
     text = path.read_text(encoding="utf-8")
     if path.suffix in {".py", ".pyi"}:
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                source = _absolute("." * node.level + (node.module or ""), package)
-                yield from (f"{source}.{alias.name}" for alias in node.names)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield from _named(node.value)
+        yield from _imported_in(ast.parse(text), package, When.NEVER if path.suffix == ".pyi" else When.LOADED)
         return
     text = re.sub(r"\\\n", " ", text)
     for string in re.findall(r"[\"']([\w.:]+)[\"']", text):
-        yield from _named(string)
+        yield from ((name, When.NEVER) for name in _named(string))
     text = re.sub(r"#[^\n]*", "", text)
-    for source, names, plain in _CYTHON.findall(text):
+    for indent, source, names, plain in _CYTHON.findall(text):
         for name in re.sub(r"[()\s]+", " ", names or plain).split(","):
             if name.strip():
-                yield f"{_absolute(source, package)}.{name.split()[0]}" if source else name.split()[0]
+                found = f"{_absolute(source, package)}.{name.split()[0]}" if source else name.split()[0]
+                yield found, When.CALLED if indent else When.LOADED
+
+
+def _imported_in(node: ast.AST, package: str, when: When) -> Iterator[tuple[str, When]]:
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, when) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        source = _absolute("." * node.level + (node.module or ""), package)
+        yield from ((f"{source}.{alias.name}", when) for alias in node.names)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield from ((name, When.NEVER) for name in _named(node.value))
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and when is When.LOADED:
+        when = When.CALLED
+    elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        when = When.NEVER
+    for child in ast.iter_child_nodes(node):
+        yield from _imported_in(child, package, when)
 
 
 def _absolute(source: str, package: str) -> str:
@@ -216,18 +236,42 @@ def modules() -> dict[str, list[Path]]:
     return found
 
 
-def uses() -> Iterator[tuple[str, str]]:
-    """Each import of a module of the package by another, as the names of both."""
-    files = modules()
+@cache
+def uses() -> frozenset[tuple[str, str, When]]:
+    """Each import of a module of the package by another: the names of both, and when."""
+    files, found = modules(), set()
     for module, paths in files.items():
         package = module if paths[0].stem == "__init__" else module.rpartition(".")[0]
-        for name in sorted({name for path in paths for name in imported_by(path, package)}):
+        for name, when in {each for path in paths for each in imported_by(path, package)}:
             parts = name.split(".")
             if parts[0] != "container":
                 continue
             while ".".join(parts) not in files:
                 parts.pop()
-            yield module, ".".join(parts)
+            found.add((module, ".".join(parts), when))
+    return frozenset(found)
+
+
+def late_circles(found: Iterable[tuple[str, str, When]]) -> list[str]:
+    """Imports in functions of modules that need the importing one, themselves or through others."""
+    needs: dict[str, set[str]] = {}
+    for module, used, when in found:
+        if when is not When.NEVER:
+            needs.setdefault(module, set()).add(used)
+
+    def needed_by(module: str) -> set[str]:
+        reached: set[str] = set()
+        left = [module]
+        while left:
+            new = needs.get(left.pop(), set()) - reached
+            reached |= new
+            left += new
+        return reached
+
+    late = sorted({(module, used) for module, used, when in found if when is When.CALLED})
+    return [
+        f"{module} imports {used} in a function, which needs it" for module, used in late if module in needed_by(used)
+    ]
 
 
 def markdown() -> str:

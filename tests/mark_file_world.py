@@ -6,7 +6,7 @@ import struct
 from typing import Any, NamedTuple
 
 from container.archive.server.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile
-from container.storage.seam import CREATE, EXCLUSIVE, READ_ONLY, Storage
+from container.storage.storage_seam import CREATE, EXCLUSIVE, READ_ONLY, Storage
 from container.testing.memory.manual_time import ManualClock
 from container.testing.simulation.disk import SimulatedDisk
 

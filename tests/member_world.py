@@ -195,6 +195,10 @@ class MemberWorld:
         self.container.on_start()
         self.until(lambda: self.agent.has_leader)
 
+    @property
+    def commit_position(self) -> int:
+        return self.context.counters.commit_position.value
+
     def restart(self) -> None:
         """Close everything but the driver in order, and start it on the same files, with a fresh service."""
         self.close()

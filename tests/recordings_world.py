@@ -26,7 +26,7 @@ SEGMENT_LENGTH = 2 * TERM_LENGTH
 @contextmanager
 def without_warnings() -> Iterator[None]:
     """Reading recordings logs no warning meanwhile, where each of very many damages would be one."""
-    logger = logging.getLogger("container.recordings.partitions")
+    logger = logging.getLogger("container.recordings.partition_reader")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

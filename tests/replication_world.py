@@ -24,8 +24,8 @@ from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import ManualClock, MemoryDriver
 from container.testing.processes.endpoints import PortReservation
 from container.testing.simulation.disk import SimulatedDisk
-from container.transport.seam import Client
 from container.transport.streams import Publication
+from container.transport.transport_seam import Client
 from tests.archive_streams import with_ids
 from tests.fabric_world import FabricWorld
 from tests.limits import LIMIT_S

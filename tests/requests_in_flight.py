@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from container.client import ConnectionListener, ConnectionState, OutboxPolicy, ReconnectPolicy
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AsyncConnect
 from container.client.reconnecting_client import ReconnectingClient
 from container.client.reconnection import Outbox
 from container.client.requests import Request, RequestTable

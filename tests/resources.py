@@ -18,7 +18,7 @@ from benchmarks._harness import resident_mib
 from container.api import Cluster
 from container.common import error_texts
 from container.testing.memory import transport_probe as seam
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 
 def memory_directory() -> str | None:

@@ -19,7 +19,7 @@ from container.errors import ConfigurationError
 from container.sbe.charsets import codec_of
 from container.sbe.decoder import SbeDecoder
 from container.sbe.schema import Block, Choices, Coded, Composite, Enum, Member, Schema, Text, read_schema
-from container.testing.processes.java import compile_java, java_command, resolve_sbe_jar
+from container.testing.processes.java_tools import compile_java, java_command, resolve_sbe_jar
 from tests.sbe_schemas import mutate, schema
 
 SOURCE = Path(__file__).parent / "java" / "sbe" / "SbeOracle.java"

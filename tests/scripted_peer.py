@@ -12,11 +12,11 @@ from container.common.aeron_defaults import CONSENSUS_STREAM_ID
 from container.consensus import channels
 from container.consensus.cluster_member import ClusterMember, ClusterMembers, parse_cluster_members
 from container.consensus.consensus_adapter import ConsensusAdapter
+from container.consensus.consensus_event_handler import ConsensusEventHandler
 from container.consensus.consensus_publisher import ConsensusPublisher
-from container.consensus.event_handler import ConsensusEventHandler
 from container.testing.memory import transport_probe as seam
 from container.testing.processes.process import wait_until
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 CHANNEL = "aeron:udp"
 HABIT_INTERVAL_NS = 50_000_000
@@ -92,6 +92,7 @@ class Ear(ConsensusEventHandler):
         log_session_id: int,
         app_version: int,
         is_startup: bool,
+        protocol_version: int,
     ) -> int:
         return self.note("NewLeadershipTerm", dict(locals()))
 

@@ -12,7 +12,7 @@ from container.archive.server.store.facts import Recovered
 from container.archive.server.store.recording_positions import RecordingPositions
 from container.archive.server.store.recovery import recover
 from container.files.catalog import RecordingDescriptor
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from tests.test_archive_catalog import described, encoded, image
 
 TERM, SEGMENT = 64 * 1024, 128 * 1024

@@ -21,7 +21,7 @@ from container.archive.server.store.recording_store import Deletion, RecordingSt
 from container.archive.server.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError, RecordingError
 from container.files.checksums import crc32, crc32c
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.virtual_time import Draws
 from tests.recorded_frames import HEADER_LENGTH, TERM_LENGTH, Frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 from container.archive.server.store.recording_store import Deletion, RecordingStore, StoreSettings
 from container.archive.server.store.segment_reader import SegmentReader
 from container.archive.server.store.segment_writer import SegmentWriter
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from tests.recorded_frames import TERM_LENGTH, Frames
 
 FRAMES = Frames()

@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 
-from container.archive import AeronArchive, ArchiveClientContext, RecordingSignal, RecordingSignalEvent, error_codes
+from container.archive import (
+    REPLAY_ALL_AND_STOP,
+    AeronArchive,
+    ArchiveClientContext,
+    RecordingSignal,
+    RecordingSignalEvent,
+    error_codes,
+)
 from container.archive.authentication import Authenticator, DenyAll, SessionProxy
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import SteppingIdleStrategy
-from tests.archive_tour import CHANNEL, TOURS, Tour
-from tests.archive_world import ArchiveWorld
+from tests.archive_tour import CHANNEL, REPLAY_CHANNEL, REPLAY_STREAM_ID, SEGMENT_LENGTH, TOURS, Tour
+from tests.archive_world import DIRECTORY, ArchiveWorld
 from tests.control_world import CONTROL_CHANNEL
 
 MS = 1_000_000
@@ -333,3 +340,113 @@ def test_what_cannot_be_sent_is_refused(program: Program) -> None:
         program.archive.start_replay(0, 0, -1, 5, 1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="give a context or settings, not both: control_stream_id"):
         AeronArchive.connect(CONTEXT, client=program.client, control_stream_id=4)
+
+
+# What a session is not disturbed by
+
+
+def test_what_on_signal_asks_is_refused(program: Program) -> None:
+    """Upstream: AeronArchive.ensureNotReentrant(); the signal would be read again, and call it again."""
+    texts: list[str] = []
+
+    def on_signal(event: RecordingSignalEvent) -> None:
+        for ask in (lambda: program.archive.get_start_position(event.recording_id), program.archive.reconnect):
+            with pytest.raises(
+                ArchiveError, match="the archive's messages are being read: on_signal may not"
+            ) as refused:
+                ask()
+            texts.append(str(refused.value))
+
+    archive = AeronArchive.connect(
+        CONTEXT,
+        client=program.client,
+        idle_strategy=SteppingIdleStrategy(program.step, max_idles=1_000_000),
+        on_signal=on_signal,
+    )
+    program.archive.close()
+    program.archive = archive
+    publication = archive.add_recorded_publication(CHANNEL, 1)
+    program.until(lambda: archive.poll_for_recording_signals() < 0 or texts)
+    assert len(texts) == 2
+    assert archive.get_start_position(0) == 0
+    publication.close()
+
+
+def test_a_session_may_be_closed_by_on_signal(program: Program) -> None:
+    program.archive.close()
+    program.archive = AeronArchive.connect(
+        CONTEXT,
+        client=program.client,
+        idle_strategy=SteppingIdleStrategy(program.step, max_idles=1_000_000),
+        on_signal=lambda _event: program.archive.close(),
+    )
+    publication = program.archive.add_recorded_publication(CHANNEL, 1)
+    with pytest.raises(ArchiveError, match="client is closed"):
+        program.until(lambda: program.archive.poll_for_recording_signals() < 0)
+    publication.close()
+    assert program.client.open_resources == []
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_the_error_of_a_request_that_was_given_up_is_passed_over(program: Program, is_forgotten: bool) -> None:
+    connection = connected(program)
+    request = positioned(connection, 99, timeout_ns=MS)
+    connection.turn()
+    if is_forgotten:
+        connection.forget(request)
+    else:
+        program.world.clock.advance(MS)
+        connection.turn()
+    assert request.is_done
+    settle(program, connection)
+    other = positioned(connection, 98)
+    settle(program, connection)
+    assert isinstance(other.error, ArchiveError)
+    assert connection.take_error() is None
+
+
+@pytest.mark.parametrize("timeout_ns", [1 << 62, (1 << 63) - 1])
+def test_a_limit_may_be_as_good_as_none(timeout_ns: int) -> None:
+    world = ArchiveWorld()
+    world.clock.advance((1 << 62) + 1)
+    context = ArchiveClientContext(control_channel=CONTROL_CHANNEL, message_timeout_ns=timeout_ns)
+    program = Program(world, context=context)
+    recording_id, end = program.tour().recording(2)
+    assert [each.stop_position for each in program.archive.list_recordings(recording_id, 5)] == [end]
+
+
+# Replays that are cut short
+
+
+def test_a_replay_that_fails_is_not_taken_for_whole(program: Program) -> None:
+    recording_id, _ = program.tour().recording(300)
+    program.world.storage.unlink(f"{DIRECTORY}/{recording_id}-{SEGMENT_LENGTH}.rec")
+    read: list[bytes] = []
+    with pytest.raises(ArchiveError, match="archive error: "):  # noqa: PT012
+        for message, _ in program.archive.read(
+            program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+        ):
+            read.append(message)
+    assert len(read) == 128
+    assert program.archive.list_recording(recording_id) is not None
+
+
+def test_a_replay_whose_archive_ends_is_not_taken_for_whole(program: Program) -> None:
+    recording_id, _ = program.tour().recording(300)
+    replay = program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+    messages = program.archive.read(replay)
+    next(messages)
+    program.world.reopen()
+    with pytest.raises(ArchiveError, match=r"replay \d+ has ended at \d+, before its end|archive is lost"):
+        list(messages)
+
+
+def test_a_replay_that_nobody_takes_in_time_does_not_wait_for_ever(program: Program) -> None:
+    recording_id, _ = program.tour().recording(3)
+    replay = program.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, REPLAY_STREAM_ID)
+    program.archive.stop_all_replays()
+    for _ in range(10):
+        program.step()
+        seam.invoke(program.client)
+    with pytest.raises(TimedOutError, match=r"waited 10 s for the image of replay \d+ on "):
+        list(program.archive.read(replay))

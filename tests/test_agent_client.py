@@ -16,7 +16,7 @@ SOURCE = '''
 from libc.stdint cimport int32_t, int64_t
 
 from container.transport.counters cimport Counter, Counters
-from container.transport.seam cimport Client, ClientListener
+from container.transport.transport_seam cimport Client, ClientListener
 from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 

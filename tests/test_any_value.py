@@ -22,9 +22,9 @@ from container.context import Context
 from container.errors import ConfigurationError
 from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import number, path, seconds
+from container.settings.container_table import settings_table
 from container.settings.setting import Setting
 from container.settings.sources import load_archive_settings, load_settings
-from container.settings.table import settings_table
 from container.testing.memory.recording_service import RecordingService
 from container.transport.idle_strategy import (
     BackoffIdleStrategy,

@@ -19,7 +19,7 @@ from container.errors import ArchiveError, ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.checksums import crc32c
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.processes.recordings import write_catalog
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.virtual_time import Draws

@@ -17,7 +17,7 @@ from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import ManualClock
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.transport.counters import Counter
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 from container.version import version_info
 from tests.limits import LIMIT_S
 

@@ -32,7 +32,7 @@ from container.errors import (
 )
 from container.files.catalog import NULL_POSITION
 from container.settings.archive_table import archive_settings_table
-from container.storage.seam import CREATE
+from container.storage.storage_seam import CREATE
 from container.testing.memory import transport_probe as seam
 from container.testing.processes.process import wait_until
 from container.testing.simulation.disk import SimulatedDisk
@@ -320,9 +320,9 @@ def test_a_bad_setting_is_refused_before_anything_is_opened(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"client": 1}, "client=1: must be a Client of container.transport.seam"),
+        ({"client": 1}, "client=1: must be a Client of container.transport.transport_seam"),
         ({"clock": "now"}, "clock='now': must be a Clock"),
-        ({"storage": object}, "must be a Storage of container.storage.seam"),
+        ({"storage": object}, "must be a Storage of container.storage.storage_seam"),
         ({"process_id": -1}, "process_id=-1: must be a whole number"),
         ({"first_session_id": 2**31}, "first_session_id=2147483648: must be a whole number from 0 to 2147483647"),
         ({"first_session_id": True}, "first_session_id=True: must be"),

@@ -19,7 +19,7 @@ from container.archive.server.archive_mark_file import MARK_FILE_NAME
 from container.archive.server.sessions.listing_session import ListingSession
 from container.archive.server.store import recording_store
 from container.archive.server.store.recording_store import RecordingStore
-from container.storage.seam import CREATE
+from container.storage.storage_seam import CREATE
 from tests.fuzz.__main__ import ARCHIVE_FILES, ARCHIVE_REQUESTS, LENGTHS, main, run_episode
 from tests.fuzz.archive_file_cases import CATALOG, DAMAGES, POSITIONS
 from tests.fuzz.archive_request_cases import MUTATIONS, STRANGE

@@ -20,7 +20,7 @@ from container.errors import ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor
 from container.files.checksums import crc32c
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.virtual_time import Draws

@@ -8,8 +8,8 @@ import pytest
 
 from container.errors import ConfigurationError
 from container.settings.archive_table import CRC_32, CRC_32C, ArchiveSettings, archive_settings_table, checksum_of
+from container.settings.container_table import settings_table
 from container.settings.sources import load_archive_settings
-from container.settings.table import settings_table
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 MIB = 1024**2

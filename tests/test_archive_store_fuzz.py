@@ -14,7 +14,7 @@ from container.archive.server.store.recording_positions import POSITIONS_NAME, R
 from container.errors import ContainerError, RecordingError
 from container.files.catalog import RecordingDescriptor
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE
+from container.storage.storage_seam import CREATE
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.virtual_time import Draws
 from tests.segment_scenes import FIRST, SEGMENT, TERM, Scene, filled, frame, recording

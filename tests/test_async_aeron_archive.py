@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from container.archive import (
+    REPLAY_ALL_AND_STOP,
     AeronArchive,
     ArchiveClientContext,
     AsyncAeronArchive,
@@ -17,12 +19,14 @@ from container.archive import (
     RecordingSignalEvent,
     error_codes,
 )
+from container.archive.client import async_aeron_archive
 from container.errors import ArchiveError, TimedOutError
 from container.testing.memory.memory_transport import MemoryClient
-from tests.archive_tour import CHANNEL, REPLAY_CHANNEL
-from tests.archive_world import ArchiveWorld
+from tests.archive_tour import CHANNEL, REPLAY_CHANNEL, SEGMENT_LENGTH
+from tests.archive_world import DIRECTORY, ArchiveWorld
 from tests.control_world import CONTROL_CHANNEL
-from tests.pauses import pause, run
+from tests.limits import LIMIT_S
+from tests.pauses import pause, run, until
 
 MS = 1_000_000
 CONTEXT = ArchiveClientContext(control_channel=CONTROL_CHANNEL)
@@ -196,5 +200,99 @@ def test_a_connect_that_is_not_answered_leaves_nothing() -> None:
             await AeronArchive.aconnect(CONTEXT, client=client)
         passing.cancel()
         assert client.open_resources == []
+
+    run(main())
+
+
+def test_a_replay_that_fails_is_not_taken_for_whole() -> None:
+    async def main() -> None:
+        async with scene() as made:
+            recording_id, _ = await made.recording(*[b"m" * 992] * 300)
+            made.world.storage.unlink(f"{DIRECTORY}/{recording_id}-{SEGMENT_LENGTH}.rec")
+            read: list[bytes] = []
+            replay = await made.archive.replay(recording_id, 0, REPLAY_ALL_AND_STOP, REPLAY_CHANNEL, 2001)
+            with pytest.raises(ArchiveError, match=f"recordingId={recording_id}"):  # noqa: PT012
+                async for message, _ in made.archive.read(replay):
+                    read.append(message)
+            assert len(read) == 128
+
+    run(main())
+
+
+class SlowClient:
+    """A client that is made while its session is given up."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end, self.closed = (threading.Event() for _ in range(3))
+
+    def make(self, *_arguments: object) -> SlowClient:
+        self.begun.set()
+        assert self.may_end.wait(LIMIT_S)
+        return self
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.mark.parametrize("is_loop_over", [False, True])
+def test_a_client_that_comes_after_its_connect_was_cancelled_is_closed(
+    monkeypatch: pytest.MonkeyPatch, is_loop_over: bool
+) -> None:
+    client = SlowClient()
+    monkeypatch.setattr(async_aeron_archive, "own_client", client.make)
+
+    async def main() -> None:
+        connecting = asyncio.ensure_future(AeronArchive.aconnect(CONTEXT)._connect())
+        await until(client.begun.is_set, "the thread to begin")
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        client.may_end.set()
+        if not is_loop_over:
+            await until(client.closed.is_set, "the client to be closed")
+
+    run(main())
+    assert client.closed.is_set()
+
+
+def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
+    async def main() -> None:
+        async with scene() as made:
+            closing = asyncio.ensure_future(made.archive.aclose())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert made.client.open_resources == []
+
+    run(main())
+
+
+def test_a_session_that_is_lost_says_so_as_shortly_each_time() -> None:
+    async def main() -> None:
+        async with scene() as made:
+            made.world.reopen()
+            with pytest.raises(ArchiveError, match="is lost"):
+                await made.until_it_fails()
+            lengths = []
+            for _ in range(3):
+                with pytest.raises(ArchiveError, match="is lost") as lost:
+                    await made.archive.get_stop_position(0)
+                lengths.append(len(lost.traceback))
+            assert len(set(lengths)) == 1
+
+    run(main())
+
+
+def test_a_reconnect_that_fails_is_told_to_whoever_checks() -> None:
+    async def main() -> None:
+        async with scene() as made:
+            made.world.close()
+            made.world.open()
+            made.world.conductor.close()
+            with pytest.raises(TimedOutError):
+                await made.archive.reconnect()
+            with pytest.raises(TimedOutError):
+                made.archive.check_for_error_response()
 
     run(main())

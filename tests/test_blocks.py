@@ -17,8 +17,8 @@ from container.errors import AeronError, ClosedError, RegistrationError
 from container.testing.memory import transport_probe as probe
 from container.testing.memory.memory_transport import MemoryDriver
 from container.transport.counters import Counter
-from container.transport.seam import Client
 from container.transport.streams import Image, PendingAdd, Publication, Subscription
+from container.transport.transport_seam import Client
 from tests.limits import LIMIT_S
 
 TERM = 64 * 1024

@@ -265,7 +265,7 @@ def test_a_python_that_is_too_old_is_named_before_anything_is_installed() -> Non
 def test_an_extension_is_built_for_each_cython_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     built = {extension.name: extension.sources for extension in load_setup().extensions()}
-    assert built["container.transport.seam"] == ["src/container/transport/seam.pyx"]
+    assert built["container.transport.transport_seam"] == ["src/container/transport/transport_seam.pyx"]
     assert "container.codecs.messages" in built
     assert built.pop("container._cyutility") == []
     assert len(built) == len(list((ROOT / "src").rglob("*.pyx")))

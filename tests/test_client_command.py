@@ -12,7 +12,7 @@ import pytest
 
 from container.__main__ import main
 from container.client import ClientContext
-from container.client.command import Progress, client_parser, connection_settings
+from container.client.client_command import Progress, client_parser, connection_settings
 from container.errors import ConfigurationError
 from tests.threaded_members import PatientMember, ThreadedMembers
 
@@ -58,7 +58,7 @@ def test_send_reads_lines(
         return ""
 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
-    monkeypatch.setattr("container.client.command._shown", keep)
+    monkeypatch.setattr("container.client.client_command._shown", keep)
     assert run(members, "send") == 0
     assert sent == [b"first", b"  with space \t", b"CR LF", b"CR \r", b"", b"\xff", b"without an end\r"]
 
@@ -165,7 +165,7 @@ class Terminal(io.StringIO):
 
 def test_progress_is_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0.0, 0.15)
-    monkeypatch.setattr("container.client.command.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("container.client.client_command.time.monotonic", lambda: next(clock))
     stream = Terminal()
     progress = Progress(stream)
     progress.show(lambda: "early")
@@ -177,7 +177,7 @@ def test_progress_is_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_progress_is_a_line_a_second_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0.0, 0.4)
-    monkeypatch.setattr("container.client.command.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("container.client.client_command.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
     progress = Progress(stream)
     for number in range(6):

@@ -31,7 +31,7 @@ from container.errors import (
     RegistrationError,
 )
 from container.files.cluster_mark_file import MARK_FILE_NAME, ClusterMarkFile
-from container.storage.seam import NO_FOLLOW
+from container.storage.storage_seam import NO_FOLLOW
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk
@@ -1658,6 +1658,7 @@ def count_of(kind: type) -> int:
 
 
 def test_what_is_left_of_a_long_message_goes_with_the_client_that_sent_it(world: ConsensusWorld) -> None:
+    gc.collect()  # what earlier tests have left must not go meanwhile
     before = count_of(FragmentAssembler)
     client = Client(world)
     world.until(lambda: seam.is_connected(client.publication))

@@ -552,7 +552,7 @@ def test_acks_that_nobody_waits_for_keep_no_snapshot_from_being_taken() -> None:
         assert len(found) == 30, found
         assert all(text.startswith(f"ack out of sequence: expected [ackId={number + 2}, ") for text in found), found
         world.errors.clear()
-    assert world.context.recording_log.entries[-1].log_position <= world.agent.commit_position()
+    assert world.context.recording_log.entries[-1].log_position <= world.commit_position
     world.restart()
     assert [event[0] for event in world.service.events] == [], "all is in the last snapshot"
 

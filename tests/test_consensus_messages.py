@@ -12,9 +12,9 @@ import pytest
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONSENSUS_STREAM_ID
 from container.consensus import channels
-from container.consensus.cluster_member import ClusterMembers, parse_cluster_members
+from container.consensus.cluster_member import NATIVE_PROTOCOL_VERSION, ClusterMembers, parse_cluster_members
 from container.consensus.consensus_adapter import ConsensusAdapter
-from container.consensus.event_handler import ConsensusEventHandler
+from container.consensus.consensus_event_handler import ConsensusEventHandler
 from container.errors import ClusterEvent, RegistrationError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import ManualClock
@@ -78,7 +78,7 @@ SAID = [
     vector
     for vector in VECTORS
     if None not in vector.fields.values()
-    and vector.fields.get("protocol_version", 1 << 16) == 1 << 16
+    and vector.fields.get("protocol_version", NATIVE_PROTOCOL_VERSION) == NATIVE_PROTOCOL_VERSION
     and all(value in (1, 2) for name, value in vector.fields.items() if name.endswith("member_id"))
 ]
 
@@ -133,6 +133,8 @@ def expected(message: str, fields: dict[str, Any]) -> Heard:
             heard[name] = value
     if message == "StopCatchup":
         del heard["follower_member_id"]
+    if message == "NewLeadershipTerm":
+        heard["protocol_version"] = -1
     return Heard(message, heard)
 
 
@@ -148,10 +150,23 @@ def test_cm46_the_publisher_writes_what_the_reference_encoders_write(vector: Vec
     world = World(1, 2)
     sender, addressee = SENDERS[vector.message]
     assert said(world[sender], addressee, vector.message, text(vector.fields))
-    assert world.sent(sender, addressee) == [vector.encoded]
+    heard = expected(vector.message, text(vector.fields))
+    encoded = vector.encoded
+    if vector.message == "NewLeadershipTerm":  # ours says its protocol version behind what upstream reads
+        heard.fields["protocol_version"] = NATIVE_PROTOCOL_VERSION
+        encoded = HEADER.pack(100, 53, 111, 16) + encoded[HEADER.size :] + struct.pack("<i", NATIVE_PROTOCOL_VERSION)
+    assert world.sent(sender, addressee) == [encoded]
     world.work()
-    assert world[addressee].heard == [expected(vector.message, text(vector.fields))]
+    assert world[addressee].heard == [heard]
     assert not world[addressee].errors
+
+
+@pytest.mark.parametrize("version", [18, 99])
+def test_what_upstream_may_say_behind_a_term_one_day_is_no_protocol_version(version: int) -> None:
+    vector = next(each for each in VECTORS if each.message == "NewLeadershipTerm")
+    data = HEADER.pack(104, 53, 111, version) + vector.encoded[HEADER.size :] + bytes(8)
+    later = Vector(vector.schema, vector.message, "later", vector.fields, data)
+    assert received(later).heard == [expected(vector.message, text(vector.fields))]
 
 
 def received(vector: Vector) -> ScriptedPeer:

@@ -21,8 +21,8 @@ from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, VirtualTime
 from container.transport.counters import Counter
-from container.transport.seam import Client
 from container.transport.streams import Image, PendingAdd, Publication, Subscription
+from container.transport.transport_seam import Client
 from tests.aeron_session import until
 from tests.client_world import Collecting
 from tests.fabric_world import LATENCY, MS, FabricWorld, S, image_of, offer, read

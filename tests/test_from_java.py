@@ -11,12 +11,12 @@ import pytest
 import container.errors
 from container.client import ClientContext
 from container.common.aeron_defaults import CounterType
-from container.operate.command import WORDS
+from container.operate.operator_command import WORDS
 from container.settings.archive_table import archive_settings_table
 from container.settings.consensus_module_table import consensus_module_settings_table
+from container.settings.container_table import settings_table
 from container.settings.driver_table import driver_settings_table
 from container.settings.java_properties import JAVA_PROPERTIES
-from container.settings.table import settings_table
 
 ROOT = Path(__file__).parents[1]
 LINES = (ROOT / "tests" / "java_names.txt").read_text(encoding="ascii").splitlines()[1:]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layers import PACKAGE, ROOMS, ROOT, imported_by, markdown, modules, room_of, uses
+from tests.layers import PACKAGE, ROOMS, ROOT, When, imported_by, late_circles, markdown, modules, room_of, uses
 from tests.room_picture import PLACE, picture, reduced, rows_of
 
 
@@ -26,7 +26,7 @@ def test_rooms_use_only_rooms_above_them() -> None:
 
 
 def test_imports_follow_the_table() -> None:
-    found = {(module, used): (room_of(module), room_of(used)) for module, used in uses()}
+    found = {(module, used): (room_of(module), room_of(used)) for module, used, _ in uses()}
     wrong = [
         f"{module} ({room}) imports {used} ({other})"
         for (module, used), (room, other) in found.items()
@@ -36,7 +36,7 @@ def test_imports_follow_the_table() -> None:
 
 
 def test_no_room_has_leave_that_it_does_not_need() -> None:
-    needed = {(room_of(module), room_of(used)) for module, used in uses()}
+    needed = {(room_of(module), room_of(used)) for module, used, _ in uses()}
     spare = [
         f"{name}: {each}" for name, room in ROOMS.items() for each in room.uses.split() if (name, each) not in needed
     ]
@@ -69,11 +69,45 @@ def test_no_room_has_leave_that_it_does_not_need() -> None:
 def test_an_import_is_seen_in_each_form(tmp_path: Path, suffix: str, text: str) -> None:
     path = tmp_path / f"planted{suffix}"
     path.write_text(text)
-    assert any(name.startswith("container.testing.node") for name in imported_by(path, "container.client"))
+    assert any(name.startswith("container.testing.node") for name, _ in imported_by(path, "container.client"))
+
+
+def test_no_import_in_a_function_hides_a_circle() -> None:
+    assert not late_circles(uses())
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "when"),
+    [
+        (".py", "from container.b import c\n", When.LOADED),
+        (".py", "if TYPE_CHECKING:\n    from container.b import c\n", When.NEVER),
+        (".py", "def f():\n    from container.b import c\n", When.CALLED),
+        (".py", "class A:\n    async def f(self):\n        import container.b.c\n", When.CALLED),
+        (".py", "class A:\n    import container.b.c\n", When.LOADED),
+        (".py", "import_module('container.b.c')\n", When.NEVER),
+        (".pyi", "from container.b import c\n", When.NEVER),
+        (".pyx", "from container.b cimport c\n", When.LOADED),
+        (".pyx", "cdef f():\n    from container.b import c\n", When.CALLED),
+        (".pxd", "cimport container.b.c\n", When.LOADED),
+    ],
+)
+def test_when_an_import_is_needed_is_seen(tmp_path: Path, suffix: str, text: str, when: When) -> None:
+    path = tmp_path / f"planted{suffix}"
+    path.write_text(text)
+    assert set(imported_by(path)) == {("container.b.c", when)}
+
+
+def test_a_circle_in_functions_is_seen_through_others() -> None:
+    circle = [("a", "b", When.CALLED), ("b", "c", When.LOADED), ("c", "a", When.CALLED)]
+    assert late_circles(circle) == [
+        "a imports b in a function, which needs it",
+        "c imports a in a function, which needs it",
+    ]
+    assert not late_circles([*circle[:2], ("c", "a", When.NEVER)])
 
 
 def test_what_starts_the_package_and_its_entry_points_use_the_test_kit_for_one_command_alone() -> None:
-    assert not [name for name in imported_by(PACKAGE.parent / "aeron_cluster_command.py") if ".testing" in name]
+    assert not [name for name, _ in imported_by(PACKAGE.parent / "aeron_cluster_command.py") if ".testing" in name]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     places = [*project["scripts"].values(), *(p for each in project["entry-points"].values() for p in each.values())]
     assert [place for place in places if "testing" in place] == ["container.testing.check_command:check_parser"]

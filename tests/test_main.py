@@ -20,7 +20,7 @@ from container.__main__ import main
 from container.aeron.media_driver import MediaDriver
 from container.codecs.messages import decode
 from container.errors import AuthenticationError, ConfigurationError, MarkFileError
-from container.settings.table import settings_table
+from container.settings.container_table import settings_table
 from container.testing.processes.process import Process, wait_until
 from tests.limits import LIMIT_S
 from tests.test_settings import NAMES, OTHER_VALUES
@@ -414,6 +414,6 @@ def test_ctrl_c_while_the_package_is_imported_is_one_line(
 def test_ctrl_c_while_a_client_waits_is_one_line(
     word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(f"container.client.command._{word}", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(f"container.client.client_command._{word}", Mock(side_effect=KeyboardInterrupt))
     assert code_of("client", "--ingress", "0=localhost:1", word) == 130
     assert capsys.readouterr().err == "aeron-cluster: interrupted\n"

@@ -18,7 +18,7 @@ from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.testing.memory.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
-from container.transport.seam import SnapshotReader
+from container.transport.transport_seam import SnapshotReader
 
 BACK_PRESSURED, ADMIN_ACTION = -2, -3
 MESSAGES = [b"begin", b"", b"x" * 5_000, b"end"]

@@ -21,8 +21,8 @@ from container.testing.memory.manual_time import ManualClock
 from container.testing.memory.memory_log import MemoryLog
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver, MemoryPublication
 from container.transport.counters import Counter
-from container.transport.seam import Client
 from container.transport.streams import Image, PendingAdd, Publication, Subscription
+from container.transport.transport_seam import Client
 
 IPC = "aeron:ipc"
 STREAM = 10

@@ -33,11 +33,11 @@ from container.__main__ import main
 from container.archive.server.native_archive import Archive
 from container.common.aeron_defaults import CounterType
 from container.errors import ConfigurationError, ContainerError
-from container.operate.counters import open_cnc
+from container.operate.driver_counters import open_cnc
 from container.operate.exporter import Exporter, NodeCollector, register_instruments
 from container.operate.http_server import REQUESTS_MAX
-from container.operate.metrics import METRICS, UP, NodeSample, Sample, sample_node
 from container.operate.metrics_server import serve_metrics
+from container.operate.node_metrics import METRICS, UP, NodeSample, Sample, sample_node
 from container.testing.processes.endpoints import PortReservation
 from tests.operator_world import written
 from tests.recordings_world import write_mark

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from container.operate.facts import ServiceStatus, Status
-from container.operate.metrics import COMMIT_POSITION, ERRORS, MAX_CYCLE, SESSIONS, UP, NodeSample, Sample
+from container.operate.node_metrics import COMMIT_POSITION, ERRORS, MAX_CYCLE, SESSIONS, UP, NodeSample, Sample
 from container.operate.node_rows import COLUMNS, details, duration, rows, short_name, size
 
 MIB = 1024 * 1024

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from container.errors import ClusterError
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
 from tests.recorded_frames import Frames
 from tests.sim.archive_oracle import TERM_LENGTH, Violation, read_catalog

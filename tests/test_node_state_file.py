@@ -12,7 +12,7 @@ from container.errors import ClusterError, RecordingError
 from container.files.names import NODE_STATE_NAME
 from container.files.node_state_file import NodeStateFile
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
 from tests.crashes import check_power_cuts, kills
 

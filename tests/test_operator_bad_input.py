@@ -17,9 +17,9 @@ import pytest
 
 from container.errors import TimedOutError
 from container.operate.answers import RefusedError
-from container.operate.command import WORDS, _fail
 from container.operate.control import _old_members
-from container.operate.metrics import sample_node
+from container.operate.node_metrics import sample_node
+from container.operate.operator_command import WORDS, _fail
 from tests.operator_world import Result, Words, written
 from tests.recordings_world import archive_mark
 from tests.test_cnc_file import cnc_content

@@ -16,8 +16,8 @@ import pytest
 import container
 from container.aeron.media_driver import MediaDriver
 from container.operate import facts
-from container.operate.command import WORDS, find_word
-from container.operate.counters import ELECTION_STATES
+from container.operate.driver_counters import ELECTION_STATES
+from container.operate.operator_command import WORDS, find_word
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.process import Process
 from tests import operator_document
@@ -275,5 +275,5 @@ def test_a_word_loads_what_it_needs_and_no_more(member: World, line: str) -> Non
     loaded = set(done.stderr.split())
     assert "container.operate.show" in loaded
     slow = {"rich", "pyarrow", "numpy", "asyncio", "tomllib", "ctypes", "subprocess", "socket", "http"}
-    slow |= {"container.settings.table", "container.aeron.client", "container.context", "container.testing"}
+    slow |= {"container.settings.container_table", "container.aeron.client", "container.context", "container.testing"}
     assert not loaded & slow

@@ -14,8 +14,8 @@ from container.errors import ClosedError, RegistrationError
 from container.testing.memory import transport_probe as probe
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.transport.counters import Counter
-from container.transport.seam import Client
 from container.transport.streams import PendingAdd, Publication, Subscription
+from container.transport.transport_seam import Client
 from tests.limits import LIMIT_S
 
 IPC = "aeron:ipc?term-length=64k"

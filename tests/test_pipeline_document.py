@@ -64,7 +64,7 @@ def test_the_table_of_what_can_be_wrong_names_each_view_and_each_command() -> No
 
 
 def test_commands_are_understood() -> None:
-    from container.pipeline.command import pipeline_parser
+    from container.pipeline.pipeline_command import pipeline_parser
 
     parser = pipeline_parser(argparse.ArgumentParser, "pipeline")
     lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("aeron-cluster pipeline")]

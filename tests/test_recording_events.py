@@ -16,8 +16,8 @@ from container.errors import DriverTimeoutError, RegistrationError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import ManualClock
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
-from container.transport.seam import Client
 from container.transport.streams import Publication, Subscription
+from container.transport.transport_seam import Client
 from tests.limits import LIMIT_S
 
 CHANNEL, STREAM_ID = "aeron:ipc", 30

@@ -26,7 +26,7 @@ from container.files.recording_log import (
     read_recording_log,
 )
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
 from tests.crashes import check_power_cuts, kills
 

@@ -18,7 +18,7 @@ from container.archive.server.store.facts import KnownPosition
 from container.archive.server.store.recording_positions import POSITIONS_NAME, RecordingPositions
 from container.errors import ArchiveError, ConfigurationError
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.virtual_time import Draws
 from tests.crashes import check_power_cuts, kills

@@ -13,7 +13,7 @@ from container.archive import error_codes
 from container.archive.server.store.recording_store import RecordingStore, _Migration
 from container.errors import ArchiveError, RecordingError
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE
+from container.storage.storage_seam import CREATE
 from container.testing.simulation.disk import SimulatedDisk
 from tests.recorded_frames import TERM_LENGTH, descriptor
 from tests.store_world import FRAMES, NOW_MS, StoreWorld

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from container.recordings import member, partitions
+from container.recordings import member, partition_reader
 from tests.fuzz.__main__ import LENGTHS, RECORDINGS, run_episode
 from tests.fuzz.recording_damage import MUTATIONS
 
@@ -47,8 +47,8 @@ def raise_value_error(*arguments: Any) -> None:
 
 # What is broken, and what the fuzzer must say of it.
 SABOTAGES: dict[str, tuple[Any, str, Any, str]] = {
-    "reading does not go on": (partitions, "_after_damage", lambda *_: 2**61, "are not the right ones"),
-    "damage is taken for an election's": (partitions, "_was_truncated", lambda *_: True, "is not told"),
+    "reading does not go on": (partition_reader, "_after_damage", lambda *_: 2**61, "are not the right ones"),
+    "damage is taken for an election's": (partition_reader, "_was_truncated", lambda *_: True, "is not told"),
     "another error": (member, "committed_position", raise_value_error, "ValueError: sabotage"),
     "the log's end": (
         member,

@@ -23,7 +23,7 @@ from msgspec import structs
 
 from container.common.slow_answers import said_when_slow
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
-from container.pipeline.command import pipeline_parser, source_options
+from container.pipeline.pipeline_command import pipeline_parser, source_options
 from container.pipeline.ship import Shipper
 from container.pipeline.ship_place import open_place
 from container.recordings import (

@@ -8,7 +8,7 @@ from container.consensus.recovery_plan import Log, RecoveryPlan, Snapshot, creat
 from container.errors import ClusterError, RecordingError
 from container.files.catalog import RecordingDescriptor
 from container.files.recording_log import LOG_ENTRY, RecordingLog
-from container.storage.seam import CREATE
+from container.storage.storage_seam import CREATE
 from container.testing.simulation.disk import SimulatedDisk
 
 CM = -1

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from container.testing.processes.cluster import QUICK_FAILOVER
+from container.testing.processes.local_cluster import QUICK_FAILOVER
 from tests.conformance_table import TESTS, names_of_tests
 from tests.soak.faults import FAULTS
 

@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from container.__main__ import main
-from container.replay.command import stopping
+from container.replay.replay_command import stopping
 from container.testing import MemoryMember
 from container.testing.lives import RecordedLife
 from tests.replay_services import FAILING, STATE
@@ -233,7 +233,7 @@ def test_the_checks_take_a_recorded_log(tally: Tally, capsys: pytest.CaptureFixt
 def test_a_replay_without_rows_shows_its_progress(
     tally: Tally, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("container.replay.command._PROGRESS_S", 0.0)
+    monkeypatch.setattr("container.replay.replay_command._PROGRESS_S", 0.0)
     replay(tally, "tests.services:Adding", "--begin", "0")
     assert re.search(r"^log position \d+ of \d+$", capsys.readouterr().err, re.M)
 

@@ -12,7 +12,7 @@ from container.archive.server.sessions.recording_session import RecordingSession
 from container.archive.server.sessions.replay_request import ReplayRange
 from container.archive.server.sessions.replay_session import ReplaySession
 from container.errors import AeronError, ArchiveError
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.testing.memory import transport_probe as probe
 from tests.archive_streams import (
     CONNECT_TIMEOUT_NS,

@@ -234,11 +234,11 @@ def test_a_backup_that_has_asked_finds_what_it_needs() -> None:
     """It may go on with the newest snapshot that it was told of, until it asks again."""
     world = make_world(snapshots_retained=1)
     taken = snapshots(world, 1)
-    world.agent.backup_response(5, (1 << 63) - 1)
+    world.agent.backups.backup_response(5, (1 << 63) - 1)
     taken += snapshots(world, 2)
     world.wait(1_000)
     assert log_start(world) == taken[0] // SEGMENT * SEGMENT
-    world.agent.backup_response(6, (1 << 63) - 1)
+    world.agent.backups.backup_response(6, (1 << 63) - 1)
     world.wait(61_000, 500)
     assert log_start(world) == taken[2] // SEGMENT * SEGMENT
 

@@ -13,7 +13,7 @@ from container.errors import RecordingError, RecordingUnavailableError
 from container.files.catalog import RecordingDescriptor
 from container.files.checksums import crc32
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
 from tests.recorded_frames import TERM_LENGTH, Frames, descriptor
 

@@ -15,7 +15,7 @@ from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
 from container.files.checksums import crc32, crc32c
 from container.storage.file_storage import FileStorage
-from container.storage.seam import CREATE, Storage
+from container.storage.storage_seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
 from tests.recorded_frames import HEADER_LENGTH, TERM_LENGTH, Frames, descriptor
 

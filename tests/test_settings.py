@@ -17,8 +17,8 @@ from container.common.semantic_version import (
 )
 from container.context import Context
 from container.errors import ConfigurationError
+from container.settings.container_table import settings_markdown, settings_table
 from container.settings.sources import load_settings
-from container.settings.table import settings_markdown, settings_table
 from container.testing.memory.recording_service import RecordingService
 
 ROOT = Path(__file__).parents[1]
@@ -137,7 +137,7 @@ def test_variable_mirrors_the_property(name: str) -> None:
 
 def test_the_document_is_the_table() -> None:
     assert (ROOT / "docs" / "settings.md").read_text() == settings_markdown(), (
-        "write container.settings.table.settings_markdown() to docs/settings.md"
+        "write container.settings.container_table.settings_markdown() to docs/settings.md"
     )
 
 

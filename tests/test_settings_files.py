@@ -15,11 +15,12 @@ from container.client import ClientContext
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
 from container.errors import ConfigurationError
-from container.node.command import node_parser
+from container.node.node_command import node_parser
 from container.run_service import run
 from container.settings import sources
 from container.settings.archive_table import archive_settings_table
 from container.settings.consensus_module_table import consensus_module_settings_table
+from container.settings.container_table import settings_table
 from container.settings.driver_table import driver_settings_table
 from container.settings.java_properties import JAVA_PROPERTIES
 from container.settings.property_files import parse_properties
@@ -29,7 +30,6 @@ from container.settings.sources import (
     load_settings,
     warn_of_unknown_variables,
 )
-from container.settings.table import settings_table
 from container.testing.memory.recording_service import RecordingService
 
 SOURCES = Path(__file__).parents[1] / "src"
@@ -284,7 +284,7 @@ def test_a_node_s_parts_take_what_properties_say_of_them(tmp_path: Path, monkeyp
         "aeron.term.buffer.length=64k\naeron.cluster.app.version=1.0.0\naeron.cluster.service.responder=false\n",
     )
     got: list[Any] = []
-    monkeypatch.setattr("container.node.command._run", lambda services, settings: got.append(settings))
+    monkeypatch.setattr("container.node.node_command._run", lambda services, settings: got.append(settings))
     options = node_parser(argparse.ArgumentParser, "node").parse_args(
         ["--config", str(toml), "--properties", str(java)]
     )

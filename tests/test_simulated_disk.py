@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from container.storage.seam import CREATE, EXCLUSIVE, READ_ONLY, Storage, StorageFile
+from container.storage.storage_seam import CREATE, EXCLUSIVE, READ_ONLY, Storage, StorageFile
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.virtual_time import Draws
 from tests.test_storage import fails

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from container.errors import ClusterError, ForkedError
-from container.testing.processes.cluster import JavaService, Service
+from container.testing.processes.local_cluster import JavaService, Service
 from container.testing.processes.process import ProcessEndedError, wait_until
 from tests.soak import archive_kills, faults, repairs, resource_watch, scenario, services, slow_clients
 from tests.soak.__main__ import schedule

@@ -16,7 +16,7 @@ import pytest
 
 from container.errors import ForkedError
 from container.storage.file_storage import FileStorage, OpenFile
-from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, READ_ONLY, Storage, StorageFile
+from container.storage.storage_seam import CREATE, EXCLUSIVE, NO_FOLLOW, READ_ONLY, Storage, StorageFile
 from container.testing.simulation.disk import SimulatedDisk
 from tests.forking import Child
 

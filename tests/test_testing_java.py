@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 
 from container.common import jars
-from container.testing.processes import java
-from container.testing.processes.java import JavaError, find_java, find_javac, java_command, resolve_jar
+from container.testing.processes import java_tools
+from container.testing.processes.java_tools import JavaError, find_java, find_javac, java_command, resolve_jar
 
 CONTENT = b"the jar"
 
@@ -83,7 +83,7 @@ def test_javac_is_the_one_beside_java(machine: Path, tmp_path: Path) -> None:
     (machine / "java").symlink_to(real)
     assert find_javac() is None
     javac = make_program(tmp_path / "jdk" / "bin" / "javac", "javac 17.0.15")
-    java.java_version.cache_clear()
+    java_tools.java_version.cache_clear()
     assert find_javac() == javac
 
 
@@ -120,7 +120,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Repo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("AERON_JAR", raising=False)
     known = jars.Jar("io.aeron", "aeron-all", "1.51.0", hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setitem(java._AERON_JARS, "1.51.0", known)
+    monkeypatch.setitem(java_tools._AERON_JARS, "1.51.0", known)
 
     def make(*contents: bytes) -> Repository:
         repository = Repository(*contents)

@@ -17,7 +17,7 @@ from textual.widgets import DataTable, Static
 import container
 from container.node.cluster_node import ClusterNode
 from container.operate import top
-from container.operate.metrics import NodeSample, sample_node
+from container.operate.node_metrics import NodeSample, sample_node
 from container.operate.top import Confirmation, TopApp
 from container.testing.processes.endpoints import PortReservation
 from tests.limits import LIMIT_S

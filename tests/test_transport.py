@@ -13,8 +13,8 @@ from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.transport.clocks import SystemClock
 from container.transport.counters import Counter, Counters
-from container.transport.seam import Client, ClientListener, MarkFile, SnapshotReader, SnapshotWriter
 from container.transport.streams import FragmentHandler, Image, Publication, Subscription
+from container.transport.transport_seam import Client, ClientListener, MarkFile, SnapshotReader, SnapshotWriter
 
 UNUSED = {
     "state": 0,

@@ -32,8 +32,8 @@ from container.client import (
 from container.common.values import is_path
 from container.errors import ConfigurationError
 from container.setting_types import ContainerArguments, ContainerSettings
+from container.settings.container_table import settings_table
 from container.settings.setting import Setting
-from container.settings.table import settings_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = Path(__file__).resolve().parent / "user_project"

@@ -54,7 +54,7 @@ def _run(options: Any) -> None:
     from container.context import Context
     from container.operate.metrics_server import serve_metrics
     from container.run_service import run_context
-    from container.settings.table import settings_table
+    from container.settings.container_table import settings_table
 
     settings: dict[str, Any] = {name: getattr(options, name, None) for name in settings_table()}
     settings["service_class_name"] = options.service

@@ -32,13 +32,13 @@ from container.service.agent_context import AgentContext
 from container.service.service_counters import ServiceCounters
 from container.service.service_handler import PythonServiceHandler, ServiceHandler, check_service
 from container.setting_types import ContainerSettings
+from container.settings.container_table import Settings, settings_table
 from container.settings.sources import CONFIG_FILE_VARIABLE, Given, validate_settings
-from container.settings.table import Settings, settings_table
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.transport.seam import Client, MarkFile, SnapshotStore
+from container.transport.transport_seam import Client, MarkFile, SnapshotStore
 
 _OBJECTS = (
     "service",

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 from container.error_handlers import DelegatingErrorHandler, ErrorHandler
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.transport.clocks import Clock
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client, MarkFile, SnapshotStore
+from container.transport.transport_seam import Client, MarkFile, SnapshotStore
 
 type _Path = str | os.PathLike[str]
 

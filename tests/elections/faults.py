@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _S = ElectionState
 _CHANGING = frozenset(ElectionState) - {_S.INIT, _S.CANVASS, _S.NOMINATE}
+_OPENING = frozenset({_S.LEADER_LOG_REPLICATION, _S.LEADER_REPLAY, _S.LEADER_INIT})
 _S_NS = 1_000_000_000
 
 
@@ -22,31 +23,58 @@ class Faults:
         draw = cluster.random
         self._cluster = cluster
         #: How often a member that enters a state of a change is hit right then.
-        self._aim = draw.choice((0.0, 0.0, 0.05, 0.15, 0.3))
-        self._hit: list[Member] = []
+        self._aim = draw.choice((0.0, 0.05, 0.15, 0.3, 0.5))
+        self._aimed = _CHANGING
+        self._hit: list[tuple[int, Member, ElectionState]] = []
         #: Members that are held back, such as wiped ones: until when they stay down (ns).
         self._until_ns: dict[int, int] = {}
         self._wipes = draw.choice((0, 0, 0, 1))
-        cluster.loss = draw.choice((0.0, 0.1, 0.1, 0.3))
+        cluster.loss = draw.choice((0.0, 0.1, 0.3, 0.5))
         cluster.is_ordered = draw.random() < 0.5
         cluster.sync_level = draw.choice((0, 1, 1, 2))
         cluster.copy_entries = draw.choice((4, 4, 4, 2))
         if draw.random() < 0.1:
             cluster.settings.appointed_leader_id = draw.randrange(len(cluster.nodes))
-        if draw.random() < 0.6:
+            # Nobody else may lead, so it may not lose what others have.
+            cluster.sync_level = max(1, cluster.sync_level)
+        #: Who is away at first.
+        self._away: list[Member] = []
+        past = draw.random()
+        if past < 0.35:
             give_past(cluster)
+        elif past < 0.75:
+            self._away = give_figure_8(cluster)
+            self._aim, self._aimed = draw.choice((0.3, 0.6)), draw.choice((_CHANGING, _OPENING, _OPENING))
+            cluster.loss = draw.choice((0.1, 0.3, 0.5))
+        elif draw.random() < 0.3:
+            self._aim, self._aimed = 0.6, frozenset({_S.CANDIDATE_BALLOT})
+
+    def begin(self) -> None:
+        """Start all members, or those that were not away."""
+        nodes, draw = self._cluster.nodes, self._cluster.random
+        if not self._away and draw.random() < 0.5:
+            self._away = draw.sample(nodes, draw.randrange((len(nodes) + 1) // 2))
+        for node in nodes:
+            if node not in self._away:
+                node.start()
 
     def on_state(self, member: Member, state: ElectionState) -> None:
         """A member has entered a state."""
-        if state in _CHANGING and self._aim and self._cluster.random.random() < self._aim:
-            self._hit.append(member)
+        if state in self._aimed and self._aim and self._cluster.random.random() < self._aim:
+            late = self._cluster.random.choice((0, 1, 2, 4, 8))
+            self._hit.append((self._cluster.now_ns + late * 20_000_000, member, state))
 
     def disturb(self) -> None:
         """Crash, start, cut off, stall or heal."""
         cluster, draw = self._cluster, self._cluster.random
-        for member in self._hit:
-            self._strike(member)
-        self._hit.clear()
+        if self._hit:
+            for due_ns, member, state in self._hit:
+                if due_ns <= cluster.now_ns and state is _S.CANDIDATE_BALLOT and draw.random() < 0.5:
+                    # With the votes it may have by then, it leads late.
+                    member.stall(draw.randrange(400, 2500) * 1_000_000)
+                elif due_ns <= cluster.now_ns:
+                    self._strike(member)
+            self._hit = [each for each in self._hit if each[0] > cluster.now_ns]
         what = draw.random()
         node = draw.choice(cluster.nodes)
         if node.election is not None and node.role == Role.LEADER:
@@ -83,10 +111,15 @@ class Faults:
             len(each.disk.entries) >= len(node.disk.entries) for each in self._cluster.nodes
         )
 
+    def _start_all(self, nodes: list[Member]) -> None:
+        for node in nodes:
+            if not node.is_up and self._cluster.now_ns >= self._until_ns.get(node.id, 0):
+                node.start()
+
     def _strike(self, node: Member) -> None:
         cluster, draw = self._cluster, self._cluster.random
         others = [each for each in cluster.nodes if each is not node]
-        what = draw.randrange(7)
+        what = draw.randrange(9)
         if what == 0 and node.is_up:
             node.crash(is_power_cut=draw.random() < 0.3)
         elif what == 1:
@@ -94,13 +127,21 @@ class Faults:
             if other.is_up:
                 other.crash()
         elif what == 2:
+            # The others go on without it.
             cluster.cuts = {node.id}
+            self._start_all(others)
         elif what == 3:
             other = draw.choice(others)
             cluster.broken |= {(node.id, other.id), (other.id, node.id)}
         elif what == 4:
             pair = (node.id, draw.choice(others).id)
             cluster.broken |= {pair if draw.random() < 0.5 else pair[::-1]}
+        elif what >= 7:
+            # The others go on, with those that were away.
+            if node.is_up:
+                node.crash()
+            self._start_all(others)
+            cluster.heal(False)
         elif what == 5 and node.is_up:
             node.stall(draw.randrange(100, 2500) * 1_000_000)
         else:
@@ -132,7 +173,8 @@ def give_past(cluster: Cluster) -> None:
             note_term(candidate, term_id, base)
         for node in draw.sample(can_follow, draw.randrange(len(can_follow) + 1)):
             adopt(node, candidate, term_id, base, draw.randrange(base + 1) if draw.random() < 0.3 else base)
-            if len(node.disk.entries) == base:
+            # A crash may come when all is copied, and nothing of the term is recorded.
+            if len(node.disk.entries) == base and draw.random() < 0.7:
                 whole.append(node)
                 if not node.is_java:
                     note_term(node, term_id, base)
@@ -150,6 +192,45 @@ def give_past(cluster: Cluster) -> None:
         if reached > len(oracle.committed):
             is_native = not candidate.is_java and sum(not node.is_java for node in whole) >= threshold
             oracle.acknowledge(candidate.disk.entries[:reached], term_id, is_native)
+
+
+def give_figure_8(cluster: Cluster) -> list[Member]:
+    """Give the disks the past of figure 8 of the paper on Raft; who led last but one, and is to be away.
+
+    Member a led term 1, and was cut off with a tail that nobody else has. Member b led term 2 without it, and died
+    before anybody heard of that. Then a led term 3, and died when others had copied its tail, and recorded nothing of
+    the term.
+    """
+    draw, nodes = cluster.random, cluster.nodes
+    appointed = cluster.settings.appointed_leader_id
+    a, b, *others = draw.sample(nodes, len(nodes))
+    if appointed not in (-1, a.id):
+        others = [node for node in (a, b, *others) if node.id != appointed]
+        a, b = nodes[appointed], others.pop()
+    base, tail = draw.randrange(4), draw.choice((1, 2, 3, 10, 20))
+    common = [(0, 0), *((0, cluster.next_entry()) for _ in range(base - 1))] if base else []
+    for node in nodes:
+        node.disk.entries = list(common)
+        note_term(node, 0, 0)
+        node.disk.candidate_term_id = 1
+        note_term(node, 1, base)
+    a.disk.entries += [(1, 0), *((1, cluster.next_entry()) for _ in range(tail - 1))]
+    if not b.is_java:
+        note_term(b, 2, base)
+    copied = draw.sample(others, draw.randrange(len(nodes) // 2 - (len(nodes) > 3), len(others) + 1))
+    for node in copied:
+        node.disk.entries = list(a.disk.entries)
+    if not a.is_java and draw.random() < 0.5:
+        note_term(a, 3, base + tail)
+    a.disk.candidate_term_id = 3
+    for node in others:
+        node.disk.candidate_term_id = 3
+        cluster.oracle.votes[node.id, 3] = a.id
+    b.disk.candidate_term_id = 2
+    cluster.oracle.leaders.update({0: a, 1: a, 2: b, 3: a})
+    cluster.oracle.bases.update({0: 0, 1: base, 2: base, 3: base + tail})
+    cluster.oracle.acknowledge(common, 0, is_native=all(not node.is_java for node in nodes))
+    return [b]
 
 
 def note_term(node: Member, term_id: int, base: int) -> None:

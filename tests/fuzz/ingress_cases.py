@@ -242,10 +242,10 @@ class IngressEpisode:
         """Work until everything was read, and compare what the service has been called with."""
         world = self.world
         world.work(6)
-        position = world.agent.commit_position()
+        position = world.commit_position
         world.work(6)
-        while world.agent.commit_position() != position or len(world.service.events) > self._seen:
-            position = world.agent.commit_position()
+        while world.commit_position != position or len(world.service.events) > self._seen:
+            position = world.commit_position
             self._take_events()
             world.work(3)
         missing = [event for event, may_be_missing in self._expected if not may_be_missing]

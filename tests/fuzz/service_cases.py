@@ -72,7 +72,7 @@ class ServiceIpcEpisode(IngressEpisode):
             case "ServiceAck":
                 return encode(
                     name,
-                    log_position=rng.choice([self.world.agent.commit_position(), 0, -1, 64, 2**40]),
+                    log_position=rng.choice([self.world.commit_position, 0, -1, 64, 2**40]),
                     timestamp=now,
                     ack_id=rng.choice(
                         [*numbers, self.world.agent.snapshot_count + 2, self.world.agent.snapshot_count + 3]

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from container.storage.seam import READ_ONLY, Storage
+from container.storage.storage_seam import READ_ONLY, Storage
 from tests.sim.archive_oracle import TERM_LENGTH, Entry, Violation, read_catalog
 
 ARCHIVE_DIR, CLUSTER_DIR = "/node/archive", "/node/cluster"

@@ -29,7 +29,7 @@ from container.api import (
 from container.archive.server.archive_context import ArchiveContext
 from container.archive.server.native_archive import Archive
 from container.client import AeronCluster, ClientContext
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AsyncConnect
 from container.client.egress_listener import EgressListener
 from container.clustered_service_container import ClusteredServiceContainer
 from container.consensus.consensus_module import ConsensusModule

@@ -30,10 +30,10 @@ from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.cnc_file import CncFile
 from container.files.segments import segment_file_name, segment_position
 from container.testing.memory import transport_probe as seam
-from container.testing.processes.archive import LocalArchive
+from container.testing.processes.local_archive import LocalArchive
 from container.testing.processes.process import Process
-from container.transport.seam import Client
 from container.transport.streams import Publication
+from container.transport.transport_seam import Client
 from tests.archive_world import SIGNALS
 from tests.replication_world import Archive, DriverWorld, Requests
 

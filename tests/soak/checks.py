@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from container.testing.processes.cluster import LocalCluster, LocalMember
+from container.testing.processes.local_cluster import LocalCluster, LocalMember
 from container.testing.processes.process import wait_until
 from container.testing.processes.recordings import read_snapshot_entries, recorded_messages
 from tests.soak.ledger import JOURNAL_RECORD, JournalRecord, Kind, Ledger

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from container.api import Role
-from container.testing.processes.cluster import CounterType, LocalMember
+from container.testing.processes.local_cluster import CounterType, LocalMember
 from container.testing.processes.process import wait_until
 from tests.soak import repairs
 from tests.soak.ledger import SLOW_CALLBACK_MS, Armed, Op

@@ -30,9 +30,9 @@ from container.errors import ContainerError
 from container.files.cnc_file import FileFormatError, mark_terminated, read_mark_file
 from container.recordings import read
 from container.replay.execution import replay
-from container.testing.processes.archive import run_archive_tool
 from container.testing.processes.endpoints import HOST, PortReservation
-from container.testing.processes.java import java_command, resolve_jar
+from container.testing.processes.java_tools import java_command, resolve_jar
+from container.testing.processes.local_archive import run_archive_tool
 from container.testing.processes.process import Process, ProcessEndedError, is_alive, wait_until
 from tests.resources import memory_directory
 from tests.soak.ledger import ANSWER, COMMAND, Op, Status

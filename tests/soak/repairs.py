@@ -9,7 +9,7 @@ from pathlib import Path
 
 from container.common.aeron_defaults import LOG_STREAM_ID
 from container.files.catalog import NULL_POSITION, read_catalog
-from container.testing.processes.cluster import LocalMember
+from container.testing.processes.local_cluster import LocalMember
 from container.testing.processes.recordings import latest_snapshot, recorded_messages
 
 _TOOL = "io.aeron.archive.ArchiveTool"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from container.client.client_context import ClientContext
 from container.files.cnc_file import CounterRecord
-from container.testing.processes.cluster import CounterType, LocalMember
+from container.testing.processes.local_cluster import CounterType, LocalMember
 from container.testing.processes.process import wait_until
 from tests.resources import grown, read_holdings
 from tests.soak.checks import read_journal

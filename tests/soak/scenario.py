@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple, Self
 
 from container.client import AeronCluster
 from container.files.cnc_file import MARK_FILE_TERMINATED
-from container.testing.processes.archive import ArchiveKind
-from container.testing.processes.cluster import JavaService, LocalCluster, LocalMember, Service
+from container.testing.processes.local_archive import ArchiveKind
+from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
 from container.testing.processes.network import Network
 from container.testing.processes.process import ProcessEndedError, wait_until
 from tests.soak import checks, repairs, services

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from container.testing.processes.cluster import JavaService, LocalCluster, LocalMember, Service
+from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
 from tests.soak.ledger import JOURNAL_RECORD, JournalRecord, suffix
 
 MAX_SERVICE_COUNT = 3

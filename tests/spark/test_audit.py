@@ -19,7 +19,6 @@ from container.errors import ConfigurationError, RecordingError, RecordingUnavai
 from container.files.recording_log import read_recording_log
 from container.pipeline.audit import CHECKS, AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
-from container.pipeline.command import pipeline_parser
 from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.history import (
     TermRow,
@@ -32,6 +31,7 @@ from container.pipeline.history import (
     terms_of,
 )
 from container.pipeline.log_bytes import AuditedMember, Frames, compare_bytes, search_block
+from container.pipeline.pipeline_command import pipeline_parser
 from container.recordings import LogRange, open_member
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members

@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from container.errors import ConfigurationError
-from container.recordings import Filters, open_member, plan
-from container.recordings import partitions as partitions_module
+from container.recordings import Filters, open_member, partition_plan, plan
 from container.recordings.first_message import FirstMessage, first_message
 from container.spark.offsets import end_positions, parse_offset
 from container.spark.options import parse_options
@@ -82,7 +81,7 @@ def test_a_plan_reads_the_begin_of_each_part_alone(days: WrittenMember, monkeypa
         read.append(position)
         return first_message(archive_dir, descriptor, position)
 
-    monkeypatch.setattr(partitions_module, "first_message", counted)
+    monkeypatch.setattr(partition_plan, "first_message", counted)
     whole = plan(open_member(days.base_dir), "messages")
     assert read == []
     filters = Filters(begin_timestamp=BEGIN_MS + 11 * HOUR_MS)

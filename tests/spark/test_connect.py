@@ -15,7 +15,7 @@ import pytest
 from container.errors import ConfigurationError
 from container.spark import open_session
 from container.testing.processes.endpoints import HOST, PortReservation
-from container.testing.processes.java import find_java
+from container.testing.processes.java_tools import find_java
 from container.testing.processes.process import Process
 from tests.spark.written_members import WrittenMember
 

@@ -15,7 +15,7 @@ import pytest
 
 from container.replay.diff import diff
 from container.testing.processes.endpoints import HOST, PortReservation
-from container.testing.processes.java import find_java
+from container.testing.processes.java_tools import find_java
 from container.testing.processes.process import Process
 from tests.recordings_world import rows_of
 from tests.replay_world import GENEROUS, TALLY, egress, of_kind, replayed, rows, write_tally

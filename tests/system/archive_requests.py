@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from container.testing.processes.archive import ArchiveKind, LocalArchive
 from container.testing.processes.endpoints import PortReservation
-from container.testing.processes.java import java_command, resolve_jar
+from container.testing.processes.java_tools import java_command, resolve_jar
+from container.testing.processes.local_archive import ArchiveKind, LocalArchive
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from container.errors import ContainerError
-from container.testing.processes.cluster import Node
-from container.testing.processes.java import JVM_FLAGS, JavaError, compile_java, resolve_jar
+from container.testing.processes.java_tools import JVM_FLAGS, JavaError, compile_java, resolve_jar
+from container.testing.processes.local_cluster import Node
 from tests.soak.scenario import Scenario
 from tests.system.harness import Scenarios
 

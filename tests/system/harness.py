@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process, wait_until
 from tests.limits import LIMIT_S
 from tests.soak.scenario import Scenario

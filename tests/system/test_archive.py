@@ -19,7 +19,7 @@ from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_snapshot_store import ArchiveSnapshotStore, ArchiveSnapshotWriter
 from container.errors import ArchiveError, ClusterError, SnapshotError
 from container.testing.memory import transport_probe as seam
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import wait_until
 from container.transport.fragment_assembler import FragmentAssembler
 from container.transport.idle_strategy import BackoffIdleStrategy

@@ -14,8 +14,8 @@ from container.aeron import AeronClient
 from container.archive import AeronArchive, RecordingSignalEvent, error_codes
 from container.errors import ArchiveError, ConfigurationError
 from container.testing.memory import transport_probe as seam
-from container.testing.processes.archive import ARCHIVE_KINDS, LocalArchive
 from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.local_archive import ARCHIVE_KINDS, LocalArchive
 from container.testing.processes.process import wait_until
 from examples import record_and_replay
 from tests.archive_tour import CHANNEL, REPLAY_CHANNEL, SEGMENT_LENGTH, TOURS, Tour

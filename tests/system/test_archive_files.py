@@ -11,7 +11,7 @@ import pytest
 from container.aeron import AeronClient
 from container.files.catalog import read_catalog
 from container.testing.memory import transport_probe as seam
-from container.testing.processes.archive import LocalArchive
+from container.testing.processes.local_archive import LocalArchive
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.test_archive_command import record, record_open, replay

@@ -16,7 +16,7 @@ from container.files.cnc_file import MarkFileStatus, read_mark_file
 from container.files.error_log import DistinctErrorLog
 from container.storage.file_storage import FileStorage
 from container.testing.memory.manual_time import ManualClock
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_cluster import Node
 from container.transport.clocks import SystemClock
 from tests.limits import LIMIT_S
 from tests.system.harness import NodeFactory

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from container.testing.processes.archive import ArchiveKind
+from container.testing.processes.local_archive import ArchiveKind
 from tests.system.archive_requests import run_archive_requests, scenario, scenario_names, without_texts
 
 SIGNALS = ("START", "STOP", "EXTEND", "REPLICATE", "MERGE", "SYNC", "DELETE", "REPLICATE_END")

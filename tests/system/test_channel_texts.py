@@ -17,7 +17,7 @@ from container.archive.channel_texts import (
     subscription_key,
 )
 from container.errors import ConfigurationError
-from container.testing.processes.java import java_command
+from container.testing.processes.java_tools import java_command
 from tests.limits import LIMIT_S
 
 type Upstream = Callable[[list[str]], list[str]]

@@ -19,7 +19,7 @@ from container.client import (
     EventCode,
 )
 from container.errors import SessionError, TimedOutError
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 

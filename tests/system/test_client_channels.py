@@ -9,8 +9,8 @@ import pytest
 
 from container.client import AeronCluster
 from container.errors import TimedOutError
-from container.testing.processes.cluster import JavaService, LocalCluster
 from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.local_cluster import JavaService, LocalCluster
 from tests.limits import LIMIT_S
 from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory, run_echo_client
 from tests.system.test_client import Collecting, poll_until, settings, start_echo

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from container.testing.processes.cluster import LocalCluster, LocalMember, Service
+from container.testing.processes.local_cluster import LocalCluster, LocalMember, Service
 from examples.ledger_client import LedgerClient
 from examples.ledger_service import WINDOW
 from tests.limits import LIMIT_S

@@ -18,7 +18,7 @@ from container.api import NOT_CONNECTED
 from container.client import AdminResponseCode, AeronCluster, ClientState, EgressListener, EventCode, aconnect
 from container.codecs.messages import decode
 from container.errors import AuthenticationError, TimedOutError
-from container.testing.processes.cluster import CounterType, Node
+from container.testing.processes.local_cluster import CounterType, Node
 from container.testing.processes.process import wait_until
 from container.testing.processes.recordings import recorded_messages
 from examples.challenge import HmacCredentials

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from container.client import AeronCluster, ClientState
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_cluster import Node
 from tests.limits import LIMIT_S
 from tests.system.harness import NodeFactory
 from tests.system.test_client import Collecting, poll_until, settings, start_echo

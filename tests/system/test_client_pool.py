@@ -22,7 +22,7 @@ from container.client import (
     SessionPool,
 )
 from container.errors import OutcomeUnknownError
-from container.testing.processes.cluster import JavaService, LocalCluster, LocalMember, Service
+from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
 from tests.pauses import pause
 from tests.system.harness import ECHO_SERVICE, JAVA_ECHO_SERVICE, ROOT, NodeFactory
 from tests.system.test_client import settings, start_echo

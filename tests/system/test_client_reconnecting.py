@@ -14,7 +14,7 @@ import pytest
 
 from container.client import AsyncReconnectingClient, ConnectionListener, ReconnectPolicy, areconnecting
 from container.errors import ClosedError, ContainerError, LeaderChangedError, RequestClosedError
-from container.testing.processes.cluster import LocalCluster, Service
+from container.testing.processes.local_cluster import LocalCluster, Service
 from tests.forking import Child, not_refused
 from tests.limits import LIMIT_S
 from tests.pauses import pause

@@ -13,7 +13,7 @@ import pytest
 
 from container.client import AsyncAeronCluster, EgressListener, aconnect
 from container.errors import LeaderChangedError
-from container.testing.processes.cluster import LocalCluster, Service
+from container.testing.processes.local_cluster import LocalCluster, Service
 from tests.limits import LIMIT_S
 from tests.pauses import pause
 from tests.system.harness import ECHO_SERVICE, ROOT

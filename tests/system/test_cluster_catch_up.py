@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from container.testing.processes.cluster import CounterType, LocalMember
+from container.testing.processes.local_cluster import CounterType, LocalMember
 from container.testing.processes.process import wait_until
 from tests.soak.checks import compare_snapshots, snapshots_of
 from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario, started_at

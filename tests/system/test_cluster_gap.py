@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from container.testing.processes.cluster import LocalMember
+from container.testing.processes.local_cluster import LocalMember
 from container.testing.processes.process import wait_until
 from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario
 from tests.system.harness import Scenarios

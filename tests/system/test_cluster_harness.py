@@ -14,8 +14,8 @@ import pytest
 from container.api import Role
 from container.client import AeronCluster
 from container.errors import ClusterError, ContainerError
-from container.testing.processes.cluster import CounterType, JavaService, LocalCluster, ModuleState, Service
 from container.testing.processes.endpoints import HOST
+from container.testing.processes.local_cluster import CounterType, JavaService, LocalCluster, ModuleState, Service
 from container.testing.processes.process import ProcessEndedError, is_alive
 from tests.limits import LIMIT_S
 from tests.soak.scenario import PYTHON_LEDGER

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from container.api import Role
-from container.testing.processes.cluster import CounterType, LocalMember
+from container.testing.processes.local_cluster import CounterType, LocalMember
 from container.testing.processes.process import wait_until
 from tests.soak import checks
 from tests.soak.ledger import Op

@@ -14,7 +14,7 @@ from itertools import count
 
 import pytest
 
-from container.testing.processes.cluster import LocalMember, ModuleState
+from container.testing.processes.local_cluster import LocalMember, ModuleState
 from container.testing.processes.process import wait_until
 from container.testing.processes.recordings import SnapshotEntry, read_snapshot_entries
 from tests.limits import LIMIT_S

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from container.aeron import library_path, load_library
-from container.testing.processes.cluster import CounterType, Node
+from container.testing.processes.local_cluster import CounterType, Node
 from container.testing.processes.process import Process
 from examples.auction_client import AuctionClient
 from tests.limits import LIMIT_S

@@ -12,7 +12,7 @@ from container.common.aeron_defaults import SERVICE_STREAM_ID
 from container.files.cnc_file import MARK_FILE_TERMINATED, read_mark_file
 from container.testing.memory import transport_probe as probe
 from container.testing.memory.scripted_messages import encode
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process
 from tests.aeron_session import until
 from tests.limits import LIMIT_S

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from container.testing.processes.archive import ArchiveKind
-from container.testing.processes.cluster import CounterType
+from container.testing.processes.local_archive import ArchiveKind
+from container.testing.processes.local_cluster import CounterType
 from tests.limits import LIMIT_S
 from tests.system.harness import (
     ECHO_CLIENT,

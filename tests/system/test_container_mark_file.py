@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from container.files.cnc_file import CounterRecord, MarkFileStatus, read_mark_file
-from container.testing.processes.cluster import CounterType, Node
-from container.testing.processes.java import java_command
+from container.testing.processes.java_tools import java_command
+from container.testing.processes.local_cluster import CounterType, Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (

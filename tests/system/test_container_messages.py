@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from container.client import SessionPool
-from container.testing.processes.cluster import CounterType
+from container.testing.processes.local_cluster import CounterType
 from container.testing.processes.process import wait_until
 from tests.client_world import Counting
 from tests.limits import LIMIT_S

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from container.codecs.messages import decode
-from container.testing.processes.cluster import CounterType, ModuleState, Node
+from container.testing.processes.local_cluster import CounterType, ModuleState, Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from container.files.cnc_file import MARK_FILE_TERMINATED, read_mark_file
-from container.testing.processes.cluster import CounterType, ModuleState, Node
+from container.testing.processes.local_cluster import CounterType, ModuleState, Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (

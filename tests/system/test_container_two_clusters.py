@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Self
 
-from container.testing.processes.cluster import CounterType, Node
 from container.testing.processes.endpoints import MemberEndpoints, PortReservation
+from container.testing.processes.local_cluster import CounterType, Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from container.files.cnc_file import read_mark_file
-from container.testing.processes.cluster import CounterType, ModuleState, Node
+from container.testing.processes.local_cluster import CounterType, ModuleState, Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (

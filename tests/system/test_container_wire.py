@@ -10,7 +10,7 @@ import pytest
 from container.aeron import AeronClient
 from container.codecs.messages import decode
 from container.testing.memory import transport_probe as probe
-from container.testing.processes.cluster import CounterType, Node
+from container.testing.processes.local_cluster import CounterType, Node
 from container.testing.processes.process import wait_until
 from tests.aeron_session import until
 from tests.limits import LIMIT_S

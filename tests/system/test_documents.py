@@ -23,10 +23,10 @@ import pytest
 
 from container.__main__ import _parse
 from container.client import AeronCluster
-from container.settings.table import settings_table
-from container.testing.processes.cluster import Node
+from container.settings.container_table import settings_table
 from container.testing.processes.endpoints import MemberEndpoints, PortReservation
-from container.testing.processes.java import resolve_jar
+from container.testing.processes.java_tools import resolve_jar
+from container.testing.processes.local_cluster import Node
 from tests.documents import (
     PLAN,
     ROOT,

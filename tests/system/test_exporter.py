@@ -14,9 +14,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from container.common.aeron_defaults import CounterType
-from container.operate.counters import open_cnc
-from container.testing.processes.cluster import LocalCluster, Node, Service
+from container.operate.driver_counters import open_cnc
 from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.local_cluster import LocalCluster, Node, Service
 from container.testing.processes.process import Process, wait_until
 from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, LEDGER_SERVICE, ROOT, NodeFactory, run_ledger_client, start

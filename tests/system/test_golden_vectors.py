@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from container.testing.processes.java import compile_java, java_command, resolve_jar
+from container.testing.processes.java_tools import compile_java, java_command, resolve_jar
 from tests.golden.vectors import DIRECTORY, FILES
 
 GENERATION_LIMIT_S = 60

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from container.settings.property_files import parse_properties
-from container.testing.processes.archive import run_archive_tool
-from container.testing.processes.java import find_java
+from container.testing.processes.java_tools import find_java
+from container.testing.processes.local_archive import run_archive_tool
 from tests.limits import LIMIT_S
 from tests.test_from_java import LINES, rows
 

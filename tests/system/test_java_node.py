@@ -13,8 +13,8 @@ import pytest
 
 from container.errors import ContainerError
 from container.files.cnc_file import read_mark_file
-from container.testing.processes.cluster import CounterType, ModuleState, Node
-from container.testing.processes.java import JavaError, compile_java, find_javac, java_command
+from container.testing.processes.java_tools import JavaError, compile_java, find_javac, java_command
+from container.testing.processes.local_cluster import CounterType, ModuleState, Node
 from container.testing.processes.process import Process, ProcessEndedError, is_alive, wait_until
 from tests.limits import LIMIT_S
 from tests.system.harness import (
@@ -233,7 +233,7 @@ def test_a_node_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     base_dir = tmp_path / "node"
     script = (
         "import pathlib, sys\n"
-        "from container.testing.processes.cluster import Node\n"
+        "from container.testing.processes.local_cluster import Node\n"
         "node = Node(base_dir=pathlib.Path(sys.argv[1]))\n"
         "node.start().await_started()\n"
         "print(node.pid, flush=True)\n"

@@ -10,8 +10,8 @@ import pytest
 
 from container.aeron import AeronClient
 from container.errors import ArchiveError, ContainerError
-from container.testing.processes.archive import ARCHIVE_KINDS, ArchiveKind, LocalArchive, archive_process
-from container.testing.processes.cluster import LocalCluster, Service
+from container.testing.processes.local_archive import ARCHIVE_KINDS, ArchiveKind, LocalArchive, archive_process
+from container.testing.processes.local_cluster import LocalCluster, Service
 from container.testing.processes.process import Process, ProcessEndedError
 from tests.limits import LIMIT_S
 from tests.test_archive_command import MESSAGES, record, record_open, replay

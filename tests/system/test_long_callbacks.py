@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from container.testing.processes.cluster import CounterType
+from container.testing.processes.local_cluster import CounterType
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.system.harness import (

@@ -12,7 +12,7 @@ from container.files.names import NODE_STATE_NAME, RECORDING_LOG_NAME
 from container.files.node_state_file import NodeStateFile
 from container.files.recording_log import RecordingLog, read_recording_log
 from container.storage.file_storage import FileStorage
-from container.testing.processes.java import java_command
+from container.testing.processes.java_tools import java_command
 from tests.limits import LIMIT_S
 
 SEEDS = 5

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from container.files.catalog import read_catalog
 from container.files.recording_log import read_recording_log
 from container.spark import FORMAT, open_session
-from container.testing.processes.archive import ArchiveKind, LocalArchive, run_archive_tool
-from container.testing.processes.cluster import Node
 from container.testing.processes.endpoints import PortReservation
-from container.testing.processes.java import java_command, resolve_jar
+from container.testing.processes.java_tools import java_command, resolve_jar
+from container.testing.processes.local_archive import ArchiveKind, LocalArchive, run_archive_tool
+from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.recordings_world import rows_of

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from container.files.recording_log import read_recording_log
-from container.testing.processes.archive import run_archive_tool
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_archive import run_archive_tool
+from container.testing.processes.local_cluster import Node
 from tests.limits import LIMIT_S
 from tests.system.conftest import NATIVE
 from tests.system.harness import LEDGER_CLIENT, NodeFactory, release, run_ledger_client, start_tool

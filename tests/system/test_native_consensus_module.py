@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from container.files.recording_log import CONSENSUS_MODULE_SERVICE_ID, read_recording_log
-from container.testing.processes.archive import ArchiveKind
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_archive import ArchiveKind
+from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.recordings_world import rows_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process
 from tests.system.conftest import NATIVE
 from tests.system.harness import ROOT, CommandClient, NodeFactory, module_errors, release

@@ -18,9 +18,9 @@ from container.cli.failures import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from container.common.main_program import _SIGNALS
 from container.common.quantities import format_duration
 from container.settings.consensus_module_table import consensus_module_settings_table
-from container.settings.table import settings_table
-from container.testing.processes.cluster import LocalCluster, Service
+from container.settings.container_table import settings_table
 from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.local_cluster import LocalCluster, Service
 from tests.documents import ROOT, all_blocks
 from tests.limits import LIMIT_S
 from tests.soak import disk

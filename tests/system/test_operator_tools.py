@@ -16,10 +16,10 @@ import container
 from container.client import AeronCluster
 from container.files.cnc_file import CncFile
 from container.files.recording_log import encode_entry, read_recording_log
-from container.testing.processes.archive import run_archive_tool
-from container.testing.processes.cluster import LocalCluster, Node, Service
 from container.testing.processes.endpoints import PortReservation
-from container.testing.processes.java import java_command
+from container.testing.processes.java_tools import java_command
+from container.testing.processes.local_archive import run_archive_tool
+from container.testing.processes.local_cluster import LocalCluster, Node, Service
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
 from tests.operator_world import written

@@ -14,7 +14,7 @@ import pytest
 from container.pipeline.audit import CHECKS, AuditReport
 from container.pipeline.manifest import read_manifest
 from container.recordings import open_member
-from container.testing.processes.cluster import LocalMember, Node
+from container.testing.processes.local_cluster import LocalMember, Node
 from container.testing.processes.process import wait_until
 from tests.plain_decoder import Frame, frames
 from tests.recordings_world import rows_of

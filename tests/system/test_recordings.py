@@ -14,8 +14,8 @@ import pytest
 
 from container.client import AeronCluster
 from container.recordings import open_member
-from container.testing.processes.cluster import LocalCluster, Node
-from container.testing.processes.java import JVM_FLAGS, java_command, resolve_jar
+from container.testing.processes.java_tools import JVM_FLAGS, java_command, resolve_jar
+from container.testing.processes.local_cluster import LocalCluster, Node
 from container.testing.processes.process import Process, wait_until
 from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog
 from tests.client_world import Counting

@@ -14,7 +14,7 @@ from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.recordings import open_member
 from container.replay.execution import plan_replay, replay_segment
-from container.testing.processes.cluster import LocalCluster, Node
+from container.testing.processes.local_cluster import LocalCluster, Node
 from container.testing.processes.process import wait_until
 from examples.ledger_service import TRANSFER
 from tests.limits import LIMIT_S

@@ -15,7 +15,7 @@ from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.segments import segment_file_name
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import SteppingIdleStrategy
-from container.testing.processes.cluster import Node
+from container.testing.processes.local_cluster import Node
 from tests.archive_streams import HEADER, HEADER_LENGTH, PADDING, aligned, with_ids
 from tests.replication_world import Archive, DriverWorld, Requests, Stream, recorded
 

@@ -20,7 +20,7 @@ from container.recordings import read
 from container.sbe.decoder import SbeDecoder
 from container.sbe.schema import read_schema
 from container.testing.processes.endpoints import PortReservation
-from container.testing.processes.java import JVM_FLAGS, compile_java, find_java, resolve_sbe_jar
+from container.testing.processes.java_tools import JVM_FLAGS, compile_java, find_java, resolve_sbe_jar
 from tests.limits import LIMIT_S
 from tests.sbe_reference import Reference
 from tests.services import Counter

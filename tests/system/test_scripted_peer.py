@@ -13,8 +13,8 @@ from container.aeron import AeronClient, MediaDriver
 from container.common.aeron_defaults import LOG_STREAM_ID
 from container.consensus.election_host import ElectionState
 from container.testing.memory import transport_probe as seam
-from container.testing.processes.cluster import QUICK_FAILOVER, SMALL_JVM_FLAGS, CounterType, LocalMember, Service
 from container.testing.processes.endpoints import MemberEndpoints, PortReservation, members_string
+from container.testing.processes.local_cluster import QUICK_FAILOVER, SMALL_JVM_FLAGS, CounterType, LocalMember, Service
 from tests.limits import LIMIT_S
 from tests.scripted_peer import ScriptedPeer
 from tests.system.harness import ECHO_SERVICE, NodeFactory
@@ -22,7 +22,7 @@ from tests.system.harness import ECHO_SERVICE, NodeFactory
 PEER = 2
 JAVA = (0, 1)
 HEARTBEAT_TIMEOUT_S = 2.0
-PROTOCOL_VERSION = 1 << 16
+UPSTREAMS_PROTOCOL_VERSION = 1 << 16
 APP_VERSION = 1
 RECORDING_ID, SESSION_ID = 600, 777
 NULL_VALUE = -1
@@ -62,7 +62,7 @@ class Trio:
         found = {}
         for each in JAVA:
             said = self.peer.hear("CanvassPosition", LIMIT_S, follower_member_id=each)
-            assert said["protocol_version"] == PROTOCOL_VERSION
+            assert said["protocol_version"] == UPSTREAMS_PROTOCOL_VERSION
             found[each] = said["log_leadership_term_id"], said["log_position"]
         return found
 
@@ -150,7 +150,7 @@ def test_cm46_a_peer_refuses_votes_follows_and_leads(trio: Trio) -> None:
     trio.canvass(NULL_VALUE, 0)
     request = peer.hear("RequestVote", LIMIT_S)
     assert (request["log_leadership_term_id"], request["log_position"]) == (NULL_VALUE, 0)
-    assert request["protocol_version"] == PROTOCOL_VERSION
+    assert request["protocol_version"] == UPSTREAMS_PROTOCOL_VERSION
     first_term_id = request["candidate_term_id"]
     refused = peer.member(request["candidate_member_id"])
     assert peer.publisher.place_vote(refused, first_term_id, NULL_VALUE, 0, False)
@@ -163,7 +163,7 @@ def test_cm46_a_peer_refuses_votes_follows_and_leads(trio: Trio) -> None:
     peer.habit = None
     term_id, leader_id = term["leadership_term_id"], term["leader_member_id"]
     assert (term["log_leadership_term_id"], term["term_base_log_position"], term["log_position"]) == (NULL_VALUE, 0, 0)
-    assert (term["commit_position"], term["app_version"]) == (0, APP_VERSION)
+    assert (term["commit_position"], term["app_version"], term["protocol_version"]) == (0, APP_VERSION, NULL_VALUE)
     committed = trio.await_commit(leader_id)
     peer.until(lambda: trio.members[leader_id].node.is_leader, LIMIT_S, "the elected member to lead")
 

@@ -10,7 +10,7 @@ import pytest
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.errors import ContainerError
-from container.testing.processes.cluster import LocalCluster, LocalMember, Service
+from container.testing.processes.local_cluster import LocalCluster, LocalMember, Service
 from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, ROOT
 

@@ -5,7 +5,7 @@ from container.aeron.handle cimport ClientHandle
 from container.aeron.libaeron cimport AsyncAddFunctions, PublicationFunctions, aeron_async_t
 from container.aeron.media_driver cimport MediaDriver
 from container.aeron.resources cimport AeronCounters, AeronPublication
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd
 
 

@@ -6,8 +6,8 @@ from typing import Self, final
 
 from container.aeron.media_driver import MediaDriver
 from container.errors import ContainerError
-from container.transport.seam import Client
 from container.transport.streams import PendingAdd
+from container.transport.transport_seam import Client
 
 @final
 class AeronClient(Client):

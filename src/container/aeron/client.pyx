@@ -26,7 +26,7 @@ from container.common.sealed cimport hide, seal
 from container.transport.clocks cimport SystemClock
 from container.transport.counters cimport Counter, Counters
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client, ClientListener
+from container.transport.transport_seam cimport Client, ClientListener
 from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 from container.aeron.media_driver import default_aeron_dir

@@ -5,7 +5,7 @@ from cpython.ref cimport PyObject
 from container.aeron.libaeron cimport (
     aeron_counters_reader_t, aeron_image_constants_t, aeron_image_t, aeron_subscription_t, aeron_t,
 )
-from container.transport.seam cimport ClientListener
+from container.transport.transport_seam cimport ClientListener
 
 cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_mutex_t:

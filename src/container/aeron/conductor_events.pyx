@@ -20,7 +20,7 @@ from container.aeron.library cimport aeron_error, lib
 from container.common import forks
 from container.common.loggers import report as log_report
 from container.common.sealed cimport seal
-from container.transport.seam cimport ClientListener
+from container.transport.transport_seam cimport ClientListener
 
 cdef extern from "pthread.h" nogil:
     int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes) noexcept

@@ -22,10 +22,10 @@ from container.settings.setting import Setting
 from container.settings.sources import Given, collect_settings
 from container.storage.directories import concluded_directory
 from container.storage.file_storage import FileStorage
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.transport.clocks import Clock, SystemClock
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 OBJECTS = ("client", "clock", "storage", "error_handler", "config_file", "environ")
 """What every context takes beside settings."""

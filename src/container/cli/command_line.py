@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
-from container.operate.command import WORDS, find_word, operator_parser
+from container.operate.operator_command import WORDS, find_word, operator_parser
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,7 +37,7 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         name, found, rest = word
         return operator_parser(_Parser, f"{program} {name}", found).parse_args(rest)
     if arguments[:1] == ["client"]:
-        from container.client.command import client_parser  # loads what other words do not need
+        from container.client.client_command import client_parser  # loads what other words do not need
 
         return client_parser(_Parser, f"{program} client").parse_args(arguments[1:])
     if arguments[:1] == ["archive"]:
@@ -45,11 +45,11 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
 
         return archive_parser(_Parser, f"{program} archive").parse_args(arguments[1:])
     if arguments[:1] == ["consensus-module"]:
-        from container.consensus.command import consensus_module_parser
+        from container.consensus.consensus_module_command import consensus_module_parser
 
         return consensus_module_parser(_Parser, f"{program} consensus-module").parse_args(arguments[1:])
     if arguments[:1] == ["dev"]:
-        from container.node.command import dev_parser
+        from container.node.node_command import dev_parser
 
         return dev_parser(_Parser, f"{program} dev").parse_args(arguments[1:])
     if arguments[:1] == ["exporter"]:
@@ -57,7 +57,7 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
 
         return exporter_parser(_Parser, f"{program} exporter").parse_args(arguments[1:])
     if arguments[:1] == ["node"]:
-        from container.node.command import node_parser
+        from container.node.node_command import node_parser
 
         return node_parser(_Parser, f"{program} node").parse_args(arguments[1:])
     if arguments[:1] == ["top"]:
@@ -65,11 +65,11 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
 
         return top_parser(_Parser, f"{program} top").parse_args(arguments[1:])
     if arguments[:1] == ["pipeline"]:
-        from container.pipeline.command import pipeline_parser
+        from container.pipeline.pipeline_command import pipeline_parser
 
         return pipeline_parser(_Parser, f"{program} pipeline").parse_args(arguments[1:])
     if arguments[:1] == ["replay"]:
-        from container.replay.command import replay_parser
+        from container.replay.replay_command import replay_parser
 
         return replay_parser(_Parser, f"{program} replay").parse_args(arguments[1:])
     if arguments[:1] == ["check"]:
@@ -124,7 +124,7 @@ def _run_parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentPa
     # Many settings, which no other word needs.
     from container.operate.metrics_server import add_metrics_port
     from container.settings.arguments import add_config, add_log_level, add_settings
-    from container.settings.table import settings_table
+    from container.settings.container_table import settings_table
 
     parser = _Parser(
         prog=program,

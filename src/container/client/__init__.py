@@ -7,13 +7,14 @@ message that waits for its reply.
 :func:`reconnecting` and :func:`areconnecting` make clients that connect again when a session ends.
 """
 
-from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, ClientState
+from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, AsyncConnect, ClientState
 from container.client.async_client import AdminResponse, AsyncAeronCluster, aconnect
-from container.client.async_connect import AsyncConnect, ConnectStep
 from container.client.async_pool import AsyncPooledSession, AsyncSessionPool
 from container.client.async_reconnecting import AsyncReconnectingClient, areconnecting
 from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier
+from container.client.client_metrics import ClientMetrics, RoundTripTimes
 from container.client.client_poller import EgressMessage
+from container.client.connect_steps import ConnectStep
 from container.client.egress_listener import (
     Action,
     AdminRequestType,
@@ -22,7 +23,6 @@ from container.client.egress_listener import (
     EgressListener,
     EventCode,
 )
-from container.client.metrics import ClientMetrics, RoundTripTimes
 from container.client.reconnecting_base import ConnectionListener
 from container.client.reconnecting_client import ReconnectingClient, reconnecting
 from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy

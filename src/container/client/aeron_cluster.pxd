@@ -6,7 +6,7 @@ from container.transport.buffer_vectors cimport BufferVectors
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.frames cimport Claim, FrameHeader
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Publication, Subscription
 
 
@@ -97,4 +97,3 @@ cdef class AeronCluster(FragmentHandler):
 cdef int check_message_length(const BufferVectors* vectors, Publication publication) except -1
 cdef int64_t claim_message(
     Publication publication, const uint8_t* session_header, size_t length, Claim* claim) except? -6
-cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel)

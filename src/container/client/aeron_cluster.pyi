@@ -5,9 +5,9 @@ from collections.abc import Buffer, Hashable
 from types import TracebackType
 from typing import Self, Unpack, final
 
-from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext, ClientSettings
-from container.client.metrics import ClientMetrics
+from container.client.client_metrics import ClientMetrics
+from container.client.connect_steps import ConnectSteps
 from container.client.requests import Correlate, Request, RequestCounts
 from container.transport.message_buffer import BufferClaim
 from container.transport.streams import FragmentHandler, Publication, Subscription
@@ -100,3 +100,10 @@ class AeronCluster(FragmentHandler):
         session_id: int,
     ) -> None: ...
     def close(self) -> None: ...
+
+@final
+class AsyncConnect(ConnectSteps):
+    """Connects step by step: call :meth:`poll` until it returns the client."""
+
+    def __init__(self, context: ClientContext) -> None: ...
+    def poll(self) -> AeronCluster | None: ...

@@ -18,8 +18,9 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.client.client_context import context_of, integer, leader_endpoint, limit_s
+from container.client.connect_steps cimport ConnectSteps, begin_add_ingress_publication
 from container.client.egress_handler cimport egress_handler
-from container.client.metrics import ClientMetrics, RoundTripTimes
+from container.client.client_metrics import ClientMetrics, RoundTripTimes
 from container.client.requests import NO_REQUESTS, Request, RequestTable, as_bytes, check_requests
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
@@ -42,8 +43,8 @@ from container.transport.frames cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
     BufferVector, Claim, FrameHeader,
 )
-from container.transport.seam cimport Client
-from container.transport.streams cimport FragmentHandler, PendingAdd, Publication, publication_result_name
+from container.transport.transport_seam cimport Client
+from container.transport.streams cimport FragmentHandler, Publication, publication_result_name
 
 cdef enum:
     SEND_ATTEMPTS = 3
@@ -53,6 +54,7 @@ cdef enum:
 
 cdef int64_t NS_PER_S = 1_000_000_000
 cdef int64_t PROGRESS_INTERVAL_NS = NS_PER_S
+cdef int64_t LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS = 10 * NS_PER_S
 cdef int64_t MAX_SETTLE_NS = NS_PER_S // 10             # for what an old leader sent; egress may never be all read
 
 _LOGGER = logging.getLogger("container.client")
@@ -80,10 +82,6 @@ class ClientState(enum.IntEnum):
 
 cdef inline bytes _bytes(const VarData* data):
     return (<const char*> data.data)[:data.length] if data.length > 0 else b""
-
-
-cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel):
-    return client.begin_add_publication(channel, context.ingress_stream_id, context.is_ingress_exclusive)
 
 
 cdef int check_message_length(const BufferVectors* vectors, Publication publication) except -1:
@@ -144,7 +142,6 @@ cdef class AeronCluster(FragmentHandler):
         to the logger ``container.client`` at level INFO. Raise as :meth:`AsyncConnect.poll`, and
         ConfigurationError.
         """
-        from container.client.async_connect import AsyncConnect     # which needs this module
         cdef IdleStrategy idle
         cdef int64_t begin_ns, reported_ns, now_ns
         cdef AeronCluster cluster
@@ -178,7 +175,6 @@ cdef class AeronCluster(FragmentHandler):
 
         Arguments as for :meth:`connect`. Raise ConfigurationError.
         """
-        from container.client.async_connect import AsyncConnect
         return AsyncConnect(context_of(context, settings))
 
     cdef int _open(self, object context) except -1:
@@ -989,4 +985,34 @@ cdef class AeronCluster(FragmentHandler):
         return 0
 
 
-seal((AeronCluster,))
+cdef class AsyncConnect(ConnectSteps):
+    """Connects step by step: call :meth:`poll` until it returns the client; idle while :attr:`step` does not
+    change. Used as ``with``, it gives up at the end unless it is done.
+
+    The whole connect must be done within the context's message timeout, and a media driver be there within its driver
+    timeout if that is shorter. When a poll raises, everything that was opened is closed. Nothing here waits. To launch
+    an embedded driver, which making this object does where the context asks for it, takes some 25 ms.
+    """
+
+    def __init__(self, context not None):
+        self._begin(context)
+
+    cdef object _new_client(self):
+        cdef AeronCluster cluster = AeronCluster.__new__(AeronCluster)
+        cdef int64_t heartbeat_timeout_ns = self._poller.leader_heartbeat_timeout_ns
+        if heartbeat_timeout_ns <= 0:                   # null of a cluster that does not tell
+            heartbeat_timeout_ns = LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS
+        cluster._client = self._client
+        cluster._owns_client = self._owns_client
+        cluster._subscription = self._subscription
+        cluster._publication = self._publication
+        cluster._egress_image = self._subscription.image_by_session_id(self._poller.session_id)
+        cluster.cluster_session_id = self._poller.cluster_session_id
+        cluster.leadership_term_id = self._poller.leadership_term_id
+        cluster.leader_member_id = self._poller.leader_member_id
+        cluster.new_leader_timeout_ns = 2 * heartbeat_timeout_ns
+        cluster._open(self.context)
+        return cluster
+
+
+seal((AeronCluster, AsyncConnect))

@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Unpack
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
-from container.client.aeron_cluster import AeronCluster, ClientState
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AeronCluster, AsyncConnect, ClientState
 from container.client.client_context import (
     ClientContext,
     ClientSettings,
@@ -24,9 +23,9 @@ from container.client.client_context import (
     context_of,
     limit_s,
 )
+from container.client.client_metrics import ClientMetrics
 from container.client.client_poller import ClientPoller, EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
-from container.client.metrics import ClientMetrics
 from container.client.requests import (
     Correlate,
     Request,

@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from container.api import CLOSED, MAX_POSITION_EXCEEDED, Header, MessageBuffer
+from container.client.aeron_cluster import AsyncConnect
 from container.client.async_client import request_timeout
-from container.client.async_connect import AsyncConnect
 from container.client.client_context import (
     ClientContext,
     ClientSettings,
@@ -31,9 +31,9 @@ from container.client.client_context import (
     context_of,
     limit_s,
 )
+from container.client.client_metrics import ClientMetrics
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import EgressListener
-from container.client.metrics import ClientMetrics
 from container.client.reconnection import ReconnectPolicy, attempt_error
 from container.client.replacement import PoolListener, check_pool_arguments
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests

@@ -22,9 +22,9 @@ from container.client.async_client import (
     request_timeout,
 )
 from container.client.client_context import ClientContext, ClientSettings, check_count, context_of, limit_s
+from container.client.client_metrics import ClientMetrics
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
-from container.client.metrics import ClientMetrics
 from container.client.own_driver import LastingDriver
 from container.client.reconnecting_base import (
     CLOSED_BY_US,

@@ -14,10 +14,10 @@ from container.common.aeron_defaults import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from container.common.channel_uri import ENDPOINT, ChannelUri
 from container.common.values import is_path, shown, suggestion, whole_number
 from container.errors import ClusterError, ConfigurationError, ContainerError
+from container.settings.container_table import MAX_CLIENT_NAME_LENGTH
 from container.settings.sources import warn_of_unknown_variables
-from container.settings.table import MAX_CLIENT_NAME_LENGTH
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy, parse_duration_ns, parse_idle_strategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000

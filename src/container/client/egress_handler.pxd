@@ -8,7 +8,7 @@ from container.transport.frames cimport FrameHeader
 
 
 cdef class EgressHandler:
-    # data: borrowed until the call returns. Return an Action of container.transport.seam, as of a controlled listener.
+    # data: borrowed until the call returns. Return an Action of transport.frames, as of a controlled listener.
     cdef int on_message(
         self, int64_t cluster_session_id, int64_t timestamp, const uint8_t* data, size_t length,
         const FrameHeader* header) except -1

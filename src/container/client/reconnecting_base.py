@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from container.client.client_context import ClientContext, check_context, check_flag, check_instance
-from container.client.metrics import ClientMetrics
+from container.client.client_metrics import ClientMetrics
 from container.client.own_driver import LastingDriver
 from container.client.reconnection import ConnectionState, Outbox, Reconnection, ReconnectPolicy
 from container.client.requests import NO_REQUESTS, RequestCounts

@@ -9,9 +9,9 @@ from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack
 
-from container.client.aeron_cluster import AeronCluster, ClientState
-from container.client.async_connect import AsyncConnect, ConnectStep
+from container.client.aeron_cluster import AeronCluster, AsyncConnect, ClientState
 from container.client.client_context import ClientContext, ClientSettings, context_of, limit_s
+from container.client.connect_steps import ConnectStep
 from container.client.own_driver import LastingDriver
 from container.client.reconnecting_base import (
     CLOSED_BY_US,

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from container.client.metrics import RoundTripTimes
+from container.client.client_metrics import RoundTripTimes
 from container.transport.clocks import Clock
 
 @final

@@ -7,7 +7,7 @@ least duration wide. What takes longer than 73 minutes counts as that.
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from container.client.metrics import RoundTripTimes
+from container.client.client_metrics import RoundTripTimes
 from container.common.sealed cimport seal
 from container.transport.clocks cimport Clock
 

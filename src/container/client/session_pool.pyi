@@ -5,10 +5,9 @@ from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack, final
 
-from container.client.aeron_cluster import AeronCluster
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AeronCluster, AsyncConnect
 from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier, Listener
-from container.client.metrics import ClientMetrics
+from container.client.client_metrics import ClientMetrics
 from container.client.reconnection import ReconnectPolicy
 from container.client.replacement import PoolListener
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable

@@ -20,12 +20,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from container.client.aeron_cluster cimport AeronCluster, check_message_length, claim_message
-from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
-from container.client.async_connect import AsyncConnect
+from container.client.aeron_cluster import AeronCluster as _AeronCluster, AsyncConnect
+from container.client.connect_steps cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.client_context import check_setting, context_of, limit_s
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
-from container.client.metrics import ClientMetrics
+from container.client.client_metrics import ClientMetrics
 from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy, attempt_error
 from container.client.replacement import PoolListener, Replacements, check_pool_arguments
 from container.client.requests import RequestTable, check_requests

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from container.codecs.messages import encode
+from container.consensus.cluster_member import ClusterMembers
+from container.consensus.member_status import MemberStatus
 from container.errors import ClusterError
 from container.files.recording_log import RecordingLog, RecordingLogEntry
 
@@ -138,6 +140,52 @@ class StandbySnapshots:
             self._on_error(error)
         else:
             self._on_recorded()
+
+
+class BackupAnswers:
+    """Answers to backups, and from where the last one that has asked needs the log.
+
+    Args:
+        recording_log: with the terms and the snapshots of this member.
+        service_count: how many services it has.
+        commit_position_counter_id: of the counter by which a backup follows the log.
+        members: of the cluster.
+        status: of this member.
+    """
+
+    def __init__(
+        self,
+        recording_log: RecordingLog,
+        *,
+        service_count: int,
+        commit_position_counter_id: int,
+        members: ClusterMembers,
+        status: MemberStatus,
+    ) -> None:
+        self._recording_log = recording_log
+        self._service_count = service_count
+        self._commit_position_counter_id = commit_position_counter_id
+        self._members = members
+        self._status = status
+        #: From where a backup needs the log, in bytes; None: none has asked.
+        self.log_position: int | None = None
+
+    def backup_response(self, correlation_id: int, log_position: int) -> bytes | None:
+        """What a backup needs to know; None while there is no term."""
+        last_term = self._recording_log.find_last_term()
+        if last_term is None:
+            return None
+        snapshots = self._recording_log.find_snapshot_at_or_before_or_lowest(log_position, self._service_count) or ()
+        self.log_position = snapshots[0].log_position if snapshots else 0
+        return backup_response(
+            correlation_id,
+            last_term=last_term,
+            snapshots=snapshots,
+            commit_position_counter_id=self._commit_position_counter_id,
+            leader_member_id=self._status.leader.id,
+            member_id=self._members.this_member.id,
+            cluster_members=self._members.encode(),
+        )
 
 
 def backup_response(

@@ -7,14 +7,20 @@ Election.java (addFollowerSubscription), ClusterMember.java.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
+from container.common.aeron_defaults import (
+    ARCHIVE_CONTROL_STREAM_ID,
+    ARCHIVE_RECORDING_EVENTS_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+)
 from container.common.channel_uri import ChannelUri, initial_position
 from container.common.quantities import SIZE_FACTORS, format_size
 from container.common.values import shown, whole_number
 from container.consensus.cluster_member import ClusterMember
 from container.consensus.recovery_plan import Log
 from container.errors import ConfigurationError
+from container.settings.consensus_module_table import ConsensusModuleSettings
 from container.transport.idle_strategy import parse_quantity
 
 _CONTROL = "control"
@@ -223,6 +229,55 @@ class EgressChannels:
                 f"{uri} is, or may be, an endpoint of the cluster's own: use another port for egress, or the address "
                 "of the client's host in place of its name"
             )
+
+
+def egress_channels(settings: ConsensusModuleSettings, members: Sequence[ClusterMember]) -> EgressChannels:
+    """Those of a member: neither where members and archives listen nor what the settings name is given to a client."""
+    return EgressChannels(
+        settings.egress_channel,
+        is_ipc_allowed=settings.is_ipc_ingress_allowed,
+        term_length_max=settings.egress_term_length_max,
+        own_endpoints=_own_endpoints(settings, members),
+        own_streams=(
+            settings.ingress_stream_id,
+            settings.log_stream_id,
+            settings.service_stream_id,
+            settings.consensus_module_stream_id,
+            settings.consensus_stream_id,
+            settings.replay_stream_id,
+            settings.snapshot_stream_id,
+            settings.archive_control_stream_id,
+            ARCHIVE_CONTROL_STREAM_ID,
+            ARCHIVE_RECORDING_EVENTS_STREAM_ID,
+            SERVICE_SNAPSHOT_STREAM_ID,
+        ),
+    )
+
+
+def _own_endpoints(settings: ConsensusModuleSettings, members: Sequence[ClusterMember]) -> Iterator[str]:
+    for member in members:
+        for endpoint in (
+            member.ingress_endpoint,
+            member.consensus_endpoint,
+            member.log_endpoint,
+            member.catchup_endpoint,
+            member.archive_endpoint,
+            member.archive_response_endpoint,
+            member.egress_response_endpoint,
+        ):
+            if endpoint:
+                yield endpoint
+    for channel in (
+        settings.ingress_channel,
+        settings.consensus_channel,
+        settings.log_channel,
+        settings.replication_channel,
+    ):
+        uri = ChannelUri.parse(str(channel))
+        for name in ("endpoint", "control"):
+            endpoint = uri.get(name)
+            if endpoint:
+                yield endpoint
 
 
 def _host_and_port(endpoint: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from container.transport.counters cimport Counter
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication
 
 

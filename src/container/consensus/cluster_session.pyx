@@ -14,7 +14,7 @@ from container.common.sealed cimport seal
 from container.errors import RegistrationError
 from container.transport.counters cimport Counter
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef int32_t CLUSTER_SESSION_TYPE_ID = CounterType.CLUSTER_SESSION
 cdef int32_t NULL_CLOSE_REASON = SBE_NULL_INT32

@@ -3,7 +3,7 @@
 from typing import final
 
 from container.consensus.cluster_member import ClusterMembers
-from container.consensus.event_handler import ConsensusEventHandler
+from container.consensus.consensus_event_handler import ConsensusEventHandler
 from container.transport.streams import FragmentHandler, Subscription
 
 @final

@@ -5,7 +5,8 @@ rest. So is one that says it is from no other member of this cluster, or is for 
 cluster. A request whose sender is gone by now is not answered.
 
 A sender of an older version leaves fields out, and any may leave them null. They count as upstream has it: no commit
-position, no flags, no start-up, no vote for the candidate.
+position, no flags, no start-up, no vote for the candidate. A NewLeadershipTerm of upstream's has no protocol version:
+-1.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
@@ -15,7 +16,7 @@ from container.common.sealed cimport seal
 from container.common.values import shown
 from container.consensus.channels import is_destination
 from container.consensus.cluster_member cimport ClusterMembers
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
 from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
@@ -26,6 +27,7 @@ cdef enum:
     FRAGMENT_LIMIT = 10
     NULL_POSITION = -1
     NO_FLAGS = 0
+    VERSION_WITHOUT_PROTOCOL = 17       # up to here nothing of upstream's is where ours has the protocol version
 
 
 cdef class ConsensusAdapter(FragmentHandler):
@@ -143,10 +145,13 @@ cdef class ConsensusAdapter(FragmentHandler):
     cdef int _on_new_leadership_term(self, const uint8_t* buffer, size_t length) except -1:
         cdef codec.NewLeadershipTerm term
         cdef int64_t commit_position
-        cdef int32_t member_id
+        cdef int32_t member_id, protocol_version = NULL_VALUE
         check_codec(codec.new_leadership_term_wrap(&term, buffer, length), "NewLeadershipTerm")
         member_id = codec.new_leadership_term_leader_member_id(&term)
         commit_position = codec.new_leadership_term_commit_position(&term)
+        if (term.version <= VERSION_WITHOUT_PROTOCOL
+                and term.block_length >= codec.NEW_LEADERSHIP_TERM_BLOCK_LENGTH + sizeof(int32_t)):
+            protocol_version = sbe.sbe_get_int32(buffer + codec.NEW_LEADERSHIP_TERM_ENCODED_LENGTH)
         if self._is_from(member_id, "NewLeadershipTerm"):
             self._handler.on_new_leadership_term(
                 codec.new_leadership_term_log_leadership_term_id(&term),
@@ -160,7 +165,7 @@ cdef class ConsensusAdapter(FragmentHandler):
                 codec.new_leadership_term_leader_recording_id(&term), codec.new_leadership_term_timestamp(&term),
                 member_id, codec.new_leadership_term_log_session_id(&term),
                 codec.new_leadership_term_app_version(&term),
-                codec.new_leadership_term_is_startup(&term) == codec.BOOLEAN_TRUE)
+                codec.new_leadership_term_is_startup(&term) == codec.BOOLEAN_TRUE, protocol_version)
         return 0
 
     cdef int _on_catchup_position(self, const uint8_t* buffer, size_t length) except -1:

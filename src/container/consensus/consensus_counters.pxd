@@ -3,7 +3,20 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.counters cimport Counter
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
+
+cdef enum Toggle:                                   # of control_toggle: what a tool wants of the cluster
+    TOGGLE_INACTIVE
+    TOGGLE_NEUTRAL
+    TOGGLE_SUSPEND
+    TOGGLE_RESUME
+    TOGGLE_SNAPSHOT
+    TOGGLE_SHUTDOWN
+    TOGGLE_ABORT
+    TOGGLE_STANDBY_SNAPSHOT
+
+cdef enum:                                          # of node_control_toggle, beside INACTIVE and NEUTRAL
+    NODE_TOGGLE_VALIDATE_RECORDING_LOG = 3
 
 
 cdef class ConsensusModuleCounters:

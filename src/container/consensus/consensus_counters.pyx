@@ -14,7 +14,7 @@ from container.common.sealed cimport seal
 from container.errors import ClusterError
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counter, Counters
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.version import version_info
 
 cdef int32_t MODULE_STATE_TYPE_ID = CounterType.CONSENSUS_MODULE_STATE

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
 from container.transport.decoding cimport check_codec
 from container.transport.fragment_assembler cimport SessionFragmentAssembler

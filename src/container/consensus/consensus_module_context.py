@@ -58,10 +58,10 @@ from container.settings.sources import (
     Given,
     validate_consensus_module_settings,
 )
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.transport.clocks import Clock
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _ARCHIVE_TERM_LENGTH = 64 * 1024

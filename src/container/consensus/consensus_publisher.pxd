@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.consensus.cluster_member cimport ClusterMember
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class ConsensusPublisher:

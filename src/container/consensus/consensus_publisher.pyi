@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import final
 
 from container.consensus.cluster_member import ClusterMember, ClusterMembers
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 @final
 class ConsensusPublisher:

@@ -7,26 +7,30 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from container.codecs.cluster cimport (
-    APPEND_POSITION_ENCODED_LENGTH, BOOLEAN_FALSE, BOOLEAN_TRUE, CANVASS_POSITION_ENCODED_LENGTH,
-    COMMIT_POSITION_ENCODED_LENGTH, NEW_LEADERSHIP_TERM_ENCODED_LENGTH, REQUEST_VOTE_ENCODED_LENGTH,
+    APPEND_POSITION_ENCODED_LENGTH, BOOLEAN_FALSE, BOOLEAN_TRUE, CANVASS_POSITION_ENCODED_LENGTH, CLUSTER_SCHEMA_ID,
+    CLUSTER_SCHEMA_VERSION, COMMIT_POSITION_ENCODED_LENGTH, NEW_LEADERSHIP_TERM_BLOCK_LENGTH,
+    NEW_LEADERSHIP_TERM_ENCODED_LENGTH, NEW_LEADERSHIP_TERM_TEMPLATE_ID, REQUEST_VOTE_ENCODED_LENGTH,
     STOP_CATCHUP_ENCODED_LENGTH, TERMINATION_ACK_ENCODED_LENGTH, TERMINATION_POSITION_ENCODED_LENGTH,
     VOTE_ENCODED_LENGTH, append_position_encode, canvass_position_encode, catchup_position_encode,
     catchup_position_encoded_length, commit_position_encode, new_leadership_term_encode, request_vote_encode,
     stop_catchup_encode, termination_ack_encode, termination_position_encode, vote_encode,
 )
+from container.codecs.sbe cimport SBE_HEADER_LENGTH, sbe_put_header, sbe_put_int32
 from container.common.sealed cimport seal
-from container.consensus import channels
+from container.consensus import channels, cluster_member
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.errors import ClusterEvent, RegistrationError
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, publication_result_name
 
 cdef enum:
     SEND_ATTEMPTS = 3
     ADD_INTERVAL_NS = 1_000_000_000         # after the driver has refused
-    PROTOCOL_VERSION = 1 << 16              # 1.0.0, of the protocol between members
+    TERM_BLOCK_LENGTH = NEW_LEADERSHIP_TERM_BLOCK_LENGTH + 4        # with the protocol version behind upstream's fields
+    TERM_LENGTH = SBE_HEADER_LENGTH + TERM_BLOCK_LENGTH
 
+cdef int32_t PROTOCOL_VERSION = cluster_member.NATIVE_PROTOCOL_VERSION
 cdef int32_t TEMPORARILY_UNAVAILABLE = RegistrationError.RESOURCE_TEMPORARILY_UNAVAILABLE
 
 
@@ -152,13 +156,16 @@ cdef class ConsensusPublisher:
             int64_t next_term_base_log_position, int64_t next_log_position, int64_t leadership_term_id,
             int64_t term_base_log_position, int64_t log_position, int64_t commit_position, int64_t leader_recording_id,
             int64_t timestamp, int32_t log_session_id, int32_t app_version, bint is_startup) except -1:
-        """NewLeadershipTerm (53): this member leads."""
-        cdef uint8_t message[NEW_LEADERSHIP_TERM_ENCODED_LENGTH]
+        """NewLeadershipTerm (53): this member leads. Its protocol version is behind all that upstream reads."""
+        cdef uint8_t message[TERM_LENGTH]
         new_leadership_term_encode(
             message, sizeof(message), log_leadership_term_id, next_leadership_term_id, next_term_base_log_position,
             next_log_position, leadership_term_id, term_base_log_position, log_position, leader_recording_id, timestamp,
             self._member_id, log_session_id, app_version, BOOLEAN_TRUE if is_startup else BOOLEAN_FALSE,
             commit_position)
+        sbe_put_header(
+            message, TERM_BLOCK_LENGTH, NEW_LEADERSHIP_TERM_TEMPLATE_ID, CLUSTER_SCHEMA_ID, CLUSTER_SCHEMA_VERSION)
+        sbe_put_int32(message + NEW_LEADERSHIP_TERM_ENCODED_LENGTH, PROTOCOL_VERSION)
         return self._send(member, message, sizeof(message))
 
     cpdef bint append_position(

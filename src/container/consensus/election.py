@@ -10,10 +10,16 @@ Better than upstream's:
 * What a member says of its log in a term counts for that term's leader only once the term is in the member's recording
   log, and a leader opens its term only for members that have said so in its term. Else two leaders that were cut off in
   turn can each commit what the other takes back (figure 8 of the paper on Raft).
-* A member follows no leader of a term older than one that it has voted in: that vote may have made another leader.
+* A leader records its term before it says it, and a member drops a recorded term that its leader never opened.
+* A member follows no leader of a term older than its vote for another: that vote may have made another leader. It says
+  so, and a native leader begins a new election beyond that vote.
 * A leader that hears of a newer term stands back in every state, and one that gets no log publication or no followers.
 * A member whose elections fail again and again for the same reason pauses, longer each time, also where they come to
-  an end in between, and does not fill logs and disturb the others at full speed.
+  an end in between, and does not fill logs and disturb the others at full speed. It still votes.
+* Where ballots are lost, the delay before a nomination grows.
+
+Members of upstream's keep their own rules, and with them the guarantee is upstream's. They are counted as their own
+leaders count them, and told no commit position for which they would wait for ever.
 """
 
 from __future__ import annotations
@@ -38,6 +44,7 @@ from container.errors import AgentTermination, Category, ClusterError, ClusterEv
 
 _FIRST_PAUSE_NS = 100 * 1_000_000
 _MOST_KINDS = 16
+_MOST_DELAYS = 6
 _LONG_AGO_NS = 24 * 3600 * 1_000_000_000
 _VOTE_NO = 0
 _VOTE_YES = 1
@@ -174,6 +181,7 @@ class Election:
         self._nomination_deadline_ns = now_ns
         # Until when something must have come: a leader's message, followers, the end of what was begun.
         self._deadline_ns = now_ns
+        self._lost_ballots = 0
         self._refused_leader_since_ns: int | None = None
         self._time_of_last_leader_ns = now_ns
         if is_node_startup:
@@ -412,6 +420,8 @@ class Election:
         self.candidate_term_id = max(self._host.candidate_term_id(), self.leadership_term_id, self.candidate_term_id)
         if self._members.count() == 1:
             # Nobody to ask: nominated, and elected.
+            if now_ns < self._pause_until_ns:
+                return 0
             self.candidate_term_id += 1
             self._host.update_candidate_term_id(self.candidate_term_id, self.log_position)
             self._lead(now_ns, "single-node cluster leader")
@@ -455,6 +465,7 @@ class Election:
             if self._members.is_quorum_leader(self.candidate_term_id):
                 self._lead(now_ns, "quorum leader")
             else:
+                self._lost_ballots += 1
                 self._enter(_S.CANVASS, now_ns, "not elected")
             work_count += 1
         else:
@@ -469,6 +480,7 @@ class Election:
     def _follower_ballot(self, now_ns: int) -> int:
         if now_ns < self._time_of_last_state_change_ns + self._settings.election_timeout_ns:
             return 0
+        self._lost_ballots += 1
         self._enter(_S.CANVASS, now_ns, "no leader after the ballot")
         return 1
 
@@ -477,7 +489,9 @@ class Election:
         return appointed_leader_id in (NULL_VALUE, self._this_member.id)
 
     def _nominate_self(self, now_ns: int, reason: str) -> None:
-        delay_ns = int(self._host.random() * (self._settings.election_timeout_ns >> 1))
+        # Upstream's delay does not grow, and many candidates split the votes again and again.
+        width_ns = (self._settings.election_timeout_ns >> 1) * min(1 + self._lost_ballots, _MOST_DELAYS)
+        delay_ns = int(self._host.random() * width_ns)
         self._nomination_deadline_ns = now_ns + delay_ns
         self._enter(_S.NOMINATE, now_ns, reason)
 
@@ -650,13 +664,16 @@ class Election:
     ) -> None:
         if self.log_session_id is not None:
             if member.is_upstream():
-                # With 0 it would wait for this member for ever. Its own leaders count as here: without the term.
+                # Its own leaders count as here: what members said in another term as well. With 0 it would wait for
+                # this member for ever; where it has nothing to copy it can wait for more, and counts meanwhile.
                 self._upstream_commit_position = max(
                     self._upstream_commit_position,
                     self.log_position,
                     self._count_position(self._host.now_ns(), is_strict=False),
                 )
                 quorum_position = max(quorum_position, self._upstream_commit_position)
+                if quorum_position == 0 and 0 < self.append_position <= member.log_position:
+                    return
             self._host.publish_new_leadership_term(
                 member,
                 log_leadership_term_id,
@@ -997,8 +1014,10 @@ class Election:
         if now_ns - self._time_of_last_update_ns < self._settings.election_status_interval_ns:
             return 0
         self._time_of_last_update_ns = now_ns
-        # Where no leader is heard, or must be refused, the others have to get beyond this member's votes.
-        is_lost = now_ns - self._time_of_last_leader_ns >= self._settings.election_timeout_ns
+        # Where others have no leader either, or it must be refused, they have to get beyond this member's votes.
+        is_lost = now_ns - self._time_of_last_leader_ns >= self._settings.election_timeout_ns and any(
+            member.protocol_version != NULL_VALUE for member in self._members.members
+        )
         term_id = self.candidate_term_id if is_lost or self._is_refusing(now_ns) else self.leadership_term_id
         self._host.publish_canvass_position(self.log_leadership_term_id, self.append_position, term_id)
         return 1

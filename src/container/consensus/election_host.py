@@ -124,7 +124,7 @@ class Settings(Protocol):
 
 
 class ElectionHost(Protocol):
-    """What an election asks of the member; the agent of the consensus module implements it.
+    """What an election asks of the member; container.consensus.member_election_host implements it.
 
     Nothing here waits. What is begun is looked after with the method of the same name that polls, once in each turn; it
     raises where what was begun has failed or cannot come to an end, such as with services or archive gone.

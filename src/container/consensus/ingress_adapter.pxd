@@ -2,10 +2,10 @@
 from libc.stdint cimport int32_t, uint8_t
 
 from container.codecs.sbe cimport MessageHeader
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.frames cimport FrameHeader
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 

@@ -7,12 +7,12 @@ from libc.stdint cimport int32_t, uint8_t
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.common.sealed cimport hide, seal
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
 from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Subscription
 
 

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from container.codecs.sbe cimport MessageHeader
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.transport.fragment_assembler cimport FragmentAssembler
 from container.transport.frames cimport FrameHeader
 from container.transport.streams cimport FragmentHandler, Image, Subscription

@@ -8,7 +8,7 @@ from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.codecs.sbe cimport SBE_NULL_INT32
 from container.common.sealed cimport seal
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.transport.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
 from container.transport.fragment_assembler cimport FragmentAssembler
 from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, FrameHeader

@@ -1,6 +1,7 @@
 # What the consensus module sends to its services, over IPC.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from container.consensus.cluster_member cimport ClusterMembers
 from container.transport.streams cimport Publication
 
 
@@ -13,7 +14,9 @@ cdef class ServiceProxy:
     cdef bint termination_position(self, int64_t log_position, bint ack_required) except -1
     cdef bint request_service_ack(self, int64_t log_position) except -1
     cdef bint cluster_members_response(self, int64_t correlation_id, int32_t leader_member_id, str members) except -1
-    cdef bint send(self, bytes message) except -1
+    cdef bint cluster_members_extended_response(
+        self, int64_t correlation_id, int32_t leader_member_id, ClusterMembers members, int64_t epoch_ns, int64_t now_ns
+    ) except -1
     cdef bint is_closed(self) noexcept
     cdef bint _offer(self, const uint8_t* message, size_t length) except -1
     cpdef int close(self) except -1

@@ -11,7 +11,9 @@ from container.codecs.cluster cimport (
     join_log_encode, join_log_encoded_length, request_service_ack_encode,
 )
 from container.codecs.sbe cimport SBE_HEADER_LENGTH, sbe_put_header, sbe_put_int32, sbe_put_int64
+from container.codecs.messages import encode
 from container.common.sealed cimport seal
+from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.errors import PublicationUnavailableError
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
 from container.transport.streams cimport Publication, publication_result_name
@@ -76,8 +78,26 @@ cdef class ServiceProxy:
             data, length, correlation_id, leader_member_id, text, <uint32_t> len(text), b"", 0)
         return self._offer(data, length)
 
-    cdef bint send(self, bytes message) except -1:
-        """A message that was encoded elsewhere."""
+    cdef bint cluster_members_extended_response(
+            self, int64_t correlation_id, int32_t leader_member_id, ClusterMembers members, int64_t epoch_ns,
+            int64_t now_ns) except -1:
+        """ClusterMembersExtendedResponse (43), with the time of two clocks: since 1970, and the monotonic one."""
+        cdef ClusterMember member
+        cdef bytes message = encode(
+            "cluster", "ClusterMembersExtendedResponse", correlation_id=correlation_id, current_time_ns=epoch_ns,
+            leader_member_id=leader_member_id, member_id=members.this_member.id,
+            active_members=[{
+                "leadership_term_id": member.leadership_term_id,
+                "log_position": member.log_position,
+                "time_of_last_append_ns": epoch_ns - (now_ns - member.time_of_last_append_position_ns),
+                "member_id": member.id,
+                "ingress_endpoint": member.ingress_endpoint.encode(),
+                "consensus_endpoint": member.consensus_endpoint.encode(),
+                "log_endpoint": member.log_endpoint.encode(),
+                "catchup_endpoint": member.catchup_endpoint.encode(),
+                "archive_endpoint": member.archive_endpoint.encode(),
+            } for member in members.members],
+            passive_members=[])
         return self._offer(<const uint8_t*> PyBytes_AS_STRING(message), len(message))
 
     cdef bint _offer(self, const uint8_t* message, size_t length) except -1:

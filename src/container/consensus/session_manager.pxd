@@ -7,7 +7,7 @@ from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.session_table cimport SessionTable
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counter
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport Image
 
 

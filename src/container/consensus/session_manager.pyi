@@ -7,7 +7,7 @@ from container.archive.authentication import Authenticator, AuthorisationService
 from container.consensus.cluster_clock import ClusterClock
 from container.consensus.log_publisher import LogPublisher
 from container.transport.counters import Counter
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 MEMBER_ENDED: str
 SESSION_LIMIT: str

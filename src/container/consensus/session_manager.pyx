@@ -29,7 +29,7 @@ from container.consensus.session_table cimport SessionTable
 from container.errors import ClosedError, ClusterError, ClusterEvent, MessageTooLongError
 from container.transport.counters cimport Counter
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport Image
 
 cdef enum:

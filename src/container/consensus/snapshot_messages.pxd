@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.codecs.sbe cimport MessageHeader
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.timer_service cimport TimerService
 from container.transport.fragment_assembler cimport FragmentAssembler

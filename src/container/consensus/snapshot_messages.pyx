@@ -11,7 +11,7 @@ from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.common.sealed cimport hide, seal
 from container.consensus.cluster_session cimport CLOSING, OPEN, ClusterSession
-from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.consensus.pending_service_messages cimport PendingMessageSnapshot, PendingServiceMessageTracker
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.timer_service cimport TimerService, TimerSnapshot

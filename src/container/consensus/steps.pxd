@@ -26,3 +26,6 @@ cdef class ReplayImage:                     # a replay in progress, from its sta
     cdef readonly int64_t replay_session_id
     cdef readonly Image image
     cdef readonly Subscription subscription
+
+
+cdef bint is_done(object step, object on_failure) except -1

@@ -6,8 +6,8 @@ from typing import Any, final
 from container.archive.client.async_archive import AsyncArchive
 from container.transport.clocks import Clock
 from container.transport.counters import Counters
-from container.transport.seam import Client
 from container.transport.streams import Image, PendingAdd, Subscription
+from container.transport.transport_seam import Client
 
 @final
 class Deadline:

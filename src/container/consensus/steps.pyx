@@ -16,7 +16,7 @@ from container.errors import ClusterError, TimedOutError
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counters
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, Subscription, publication_result_name
 
 cdef enum:
@@ -48,6 +48,19 @@ cdef class ActiveRecording:
 
 cdef class ReplayImage:
     """A replay in progress, from its start position on."""
+
+
+cdef bint is_done(object step, object on_failure) except -1:
+    """Take a step on; whether it has ended, after a failure as well, which ``on_failure`` is given."""
+    cdef bint has_ended = True
+    try:
+        next(step)
+        has_ended = False
+    except StopIteration:
+        pass
+    except Exception as error:
+        on_failure(error)
+    return has_ended
 
 
 def answer(AsyncArchive archive not None):

@@ -14,7 +14,7 @@ from container.files.mark_file cimport (
     ACTIVITY_TIMESTAMP_OFFSET, BLOCK_LENGTH, MARK_HEADER_LENGTH, SBE_HEADER_LENGTH, START_TIMESTAMP_OFFSET,
     VERSION_OFFSET, OwnedMarkFile,
 )
-from container.storage.seam cimport Storage
+from container.storage.storage_seam cimport Storage
 from container.transport.clocks cimport Clock
 from container.transport.frames cimport NULL_VALUE
 

@@ -1,9 +1,9 @@
 # What the mark files of a member's container and of an archive have in common.
 from libc.stdint cimport int32_t, int64_t
 
-from container.storage.seam cimport Storage, StorageFile
+from container.storage.storage_seam cimport Storage, StorageFile
 from container.transport.clocks cimport Clock
-from container.transport.seam cimport MarkFile
+from container.transport.transport_seam cimport MarkFile
 
 # The header of a mark file: the SBE header, then a block of fixed fields, then text. Offsets are of the block.
 cdef enum:

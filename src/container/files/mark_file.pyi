@@ -2,8 +2,8 @@
 import os
 from typing import Final, NamedTuple
 
-from container.storage.seam import Storage
-from container.transport.seam import MarkFile
+from container.storage.storage_seam import Storage
+from container.transport.transport_seam import MarkFile
 
 LIVENESS_TIMEOUT_MS: Final[int]
 ERROR_BUFFER_MIN_LENGTH: Final[int]

@@ -22,12 +22,12 @@ from libc.errno cimport EINVAL, ELOOP, ENOSYS, EOPNOTSUPP
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from container.common.sealed cimport hide
-from container.storage.seam cimport (
+from container.storage.storage_seam cimport (
     OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile, StorageMap,
 )
 from container.transport.clocks cimport Clock
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport MarkFile
+from container.transport.transport_seam cimport MarkFile
 
 from container.common import forks
 from container.common.loggers import print_notice, report

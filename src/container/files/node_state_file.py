@@ -18,7 +18,7 @@ from container.common.regular_files import open_regular, read_at
 from container.common.semantic_version import format_version
 from container.errors import ClusterError, RecordingError
 from container.files.names import NODE_STATE_NAME
-from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
+from container.storage.storage_seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
 
 NULL_VALUE = -1
 

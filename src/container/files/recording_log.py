@@ -24,7 +24,7 @@ from container.errors import ClusterError, ConfigurationError, RecordingError
 from container.files.directories import Directory, RemoteDirectory, open_in, path_in
 from container.files.names import RECORDING_LOG_NAME
 from container.files.open_errors import unreadable
-from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
+from container.storage.storage_seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
 
 CONSENSUS_MODULE_SERVICE_ID = -1
 NULL_POSITION = -1

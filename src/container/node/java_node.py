@@ -37,7 +37,7 @@ from container.settings.driver_table import DriverSettings
 from container.settings.java_properties import JAVA_PROPERTIES
 from container.settings.setting import Setting, table_of
 from container.settings.sources import parse_text
-from container.testing.processes.java import AERON_FLAGS, java_command, resolve_jar
+from container.testing.processes.java_tools import AERON_FLAGS, java_command, resolve_jar
 from container.testing.processes.process import Process
 
 _MAIN_CLASS = "io.aeron.cluster.ClusteredMediaDriver"

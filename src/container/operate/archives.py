@@ -10,7 +10,7 @@ from container.errors import RecordingError
 from container.files.catalog import NULL_POSITION, STATE_DELETED, RecordingDescriptor, read_entries
 from container.operate.answers import Answer, NoFactsError, known, named
 from container.operate.facts import Frame, Recording, Recordings, Verification, VerifiedRecording
-from container.operate.frames import frame_border, read_frames
+from container.operate.log_frames import frame_border, read_frames
 from container.operate.marks import state_of
 from container.operate.places import find_archive_dir
 from container.recordings import live

@@ -17,14 +17,13 @@ from container.common.values import shown, whole_number
 from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import RecordingLogEntry
 from container.operate.answers import Answer, NoFactsError, RefusedError, known, named, text
-from container.operate.counters import (
+from container.operate.driver_counters import (
     NODE_TOGGLES,
     TOGGLES,
     ClusterCounters,
     open_cnc,
     read_cluster_counters,
 )
-from container.operate.errors import read_errors
 from container.operate.facts import (
     BackupQuery,
     ClusterMember,
@@ -35,6 +34,7 @@ from container.operate.facts import (
     RecordingLogChange,
 )
 from container.operate.marks import now_ms, read_cluster_mark
+from container.operate.node_errors import read_errors
 from container.operate.places import find_cluster_dir
 from container.operate.recording_logs import (
     Confirm,

@@ -19,7 +19,7 @@ from container.errors import ArchiveError, ContainerError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLogEntry, in_order
 from container.operate.answers import Answer, NoFactsError, RefusedError
-from container.operate.counters import open_cnc
+from container.operate.driver_counters import open_cnc
 from container.operate.facts import Deletion, LogEntry, RecordingLogChange
 from container.operate.marks import now_ms
 from container.operate.places import archive_dir_beside, find_archive_dir, find_cluster_dir

@@ -17,9 +17,8 @@ from container.common.process_end import Stage, close_at_end
 from container.common.threads import check_threads
 from container.common.values import host_of_endpoint, shown, without_brackets
 from container.errors import ConfigurationError, ContainerError
-from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
-from container.operate.metrics_server import HOST
-from container.operate.node_arguments import INSTALL_HINT, PORT_MAX, add_directories, directories
+from container.operate.node_arguments import HOST, INSTALL_HINT, PORT_MAX, add_directories, directories
+from container.operate.node_metrics import METRICS, Metric, Sample, sample_nodes
 from container.settings.arguments import add_log_level, number
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from container.codecs.messages import decode
 from container.errors import CodecError, RecordingError
 from container.operate.answers import NoFactsError, named, text
 from container.operate.facts import LogMessage
-from container.operate.frames import RawMessage, frame_border, read_messages
+from container.operate.log_frames import RawMessage, frame_border, read_messages
 from container.operate.log_names import UNKNOWN
 from container.recordings.member import PERMISSIVE, Member, open_member
 

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from container.common.values import shown, whole_number, without_brackets
 from container.errors import ConfigurationError
-from container.operate.node_arguments import PORT_MAX
-
-HOST = "localhost"
+from container.operate.node_arguments import HOST, PORT_MAX
 
 
 def add_metrics_port(parser: argparse.ArgumentParser) -> None:

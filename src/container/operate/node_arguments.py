@@ -9,6 +9,8 @@ from container.settings.arguments import path
 
 INSTALL_HINT = 'pip install "aeron-cluster-container[operate]"'
 PORT_MAX = 65_535
+HOST = "localhost"
+"""Where metrics are served unless a host is given."""
 _DIRECTORY_VARIABLE = "AERON_CLUSTER_DIR"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from container.operate.metrics import COMMIT_POSITION, ERRORS, MAX_CYCLE, SESSIONS, Metric, NodeSample
+from container.operate.node_metrics import COMMIT_POSITION, ERRORS, MAX_CYCLE, SESSIONS, Metric, NodeSample
 
 COLUMNS = ("NODE", "MEMBER", "ROLE", "STATE", "TERM", "COMMITTED", "BEHIND", "PER S", "SESS", "ERR", "CYCLE")
 """Heads of the columns of :class:`NodeRow`, in its order."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from container.common.aeron_defaults import CounterType
 from container.files.cnc_file import CounterRecord, FileFormatError
 from container.operate.answers import Answer, NoFactsError
-from container.operate.counters import ClusterCounters, open_cnc, read_cluster_counters
+from container.operate.driver_counters import ClusterCounters, open_cnc, read_cluster_counters
 from container.operate.facts import Health, Leadership, LogEntry, MarkFile, ServiceStatus, Status
 from container.operate.marks import now_ms, read_cluster_mark, read_service_marks, state_of
 from container.operate.places import archive_dir_beside, find_cluster_dir

@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static
 
 from container.errors import ContainerError
-from container.operate.metrics import NodeSample, sample_node
+from container.operate.node_metrics import NodeSample, sample_node
 from container.operate.node_rows import COLUMNS, NodeRow, commit_position, details, rows
 
 ACTION_LIMIT_S = 30.0
@@ -190,7 +190,7 @@ class TopApp(App[None]):
             return None
         key = found.path, status.last_snapshot.recording_id
         if key not in self._timer_counts:
-            from container.operate.snapshots import describe_consensus_module
+            from container.operate.node_snapshots import describe_consensus_module
 
             try:
                 facts: Any = describe_consensus_module(found.path).facts

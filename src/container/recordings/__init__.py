@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from container.files.catalog import RecordingDescriptor
     from container.files.recording_log import RecordingLogEntry
     from container.recordings.member import LogRange, Member, open_member, open_members
-    from container.recordings.partitions import Filters, Partition, open_reader, plan, read, read_partition
+    from container.recordings.partition_plan import Filters, Partition, plan
+    from container.recordings.partitions import open_reader, read, read_partition
     from container.recordings.views import LOG_VIEWS, VIEWS, schema
 
 __all__ = [
@@ -50,7 +51,8 @@ _HOMES = {
     "container.files.catalog": "RecordingDescriptor",
     "container.files.recording_log": "RecordingLogEntry",
     "container.recordings.member": "LogRange Member open_member open_members",
-    "container.recordings.partitions": "Filters Partition open_reader plan read read_partition",
+    "container.recordings.partition_plan": "Filters Partition plan",
+    "container.recordings.partitions": "open_reader read read_partition",
     "container.recordings.views": "LOG_VIEWS VIEWS schema",
 }
 _LAZY = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -8,8 +8,10 @@ from pathlib import Path
 from container.errors import RecordingError
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 from container.recordings.member import PERMISSIVE, Member
-from container.recordings.partitions import Filters, plan, read_partition
+from container.recordings.partition_plan import ALL_ROWS, Filters, plan
+from container.recordings.partition_reader import read_batches
 from container.recordings.remote import StoredDirectory
+from container.recordings.views import wanted_columns
 
 _NEW_TERM = frozenset([24])
 _TERM_SEARCH_LENGTH = 65_536
@@ -78,7 +80,7 @@ def _found(member: Member) -> str | None:
     try:
         log = member.own_log(PERMISSIVE)
     except RecordingError:
-        return _first(member, "snapshots", Filters())
+        return _first(member, "snapshots", ALL_ROWS)
     start, end = log.log_range.start_position, log.log_range.recorded_position
     bases = [entry.term_base_log_position for entry in log.terms if start <= entry.term_base_log_position < end]
     for base in [*bases[-1:], *bases[:1], start]:
@@ -91,13 +93,14 @@ def _found(member: Member) -> str | None:
         if found := _first(member, "messages", near):
             return found
     every = Filters(end_position=end, template_ids=_NEW_TERM)
-    return _first(member, "snapshots", Filters()) or _first(member, "messages", every)
+    return _first(member, "snapshots", ALL_ROWS) or _first(member, "messages", every)
 
 
 def _first(member: Member, view: str, filters: Filters) -> str | None:
+    column = wanted_columns(view, ["time_unit"], member_column=False)
     try:
         for partition in plan([member], view, filters=filters, mode=PERMISSIVE):
-            for batch in read_partition(partition, filters=filters, batch_rows=1, columns=["time_unit"]):
+            for batch in read_batches(partition, filters, batch_rows=1, columns=column):
                 for value in batch.column(0).to_pylist():
                     if value is not None:
                         return str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -293,6 +293,23 @@ def columns_of(name: str, *, member_column: bool = False) -> tuple[Column, ...]:
     """
     columns = view_of(name).columns
     return (MEMBER_ID, *columns) if member_column else columns
+
+
+def wanted_columns(view: str, names: Sequence[str] | None, member_column: bool) -> list[Column]:
+    """Return the named columns of a view, by default all; before them ``member_id`` with ``member_column``.
+
+    Raises:
+        ConfigurationError: the view has no such column.
+    """
+    known = {column.name: column for column in columns_of(view, member_column=True)}
+    if names is None:
+        names = [name for name in known if name != MEMBER_ID.name or member_column]
+    if isinstance(names, str):
+        raise ConfigurationError(f"columns={names!r} is one text, give a list of names such as [{names!r}]")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigurationError(f"view {view!r} has no column {unknown[0]!r}, it has {', '.join(known)}")
+    return [known[name] for name in names]
 
 
 def schema(view: str, *, member_column: bool = False) -> pa.Schema:

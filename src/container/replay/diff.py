@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from container.errors import ContainerError
 from container.recordings.arrow import import_pyarrow
 from container.recordings.member import STRICT, Member, open_member
-from container.recordings.partitions import BATCH_ROWS
+from container.recordings.record_batches import BATCH_ROWS
 from container.recordings.views import Column, schema_of
 from container.replay.execution import (
     ERROR_KIND,

@@ -31,7 +31,7 @@ from container.files.directories import Directory
 from container.recordings.arrow import import_pyarrow
 from container.recordings.commit import end_texts
 from container.recordings.member import PERMISSIVE, STRICT, Member, open_member, tolerates
-from container.recordings.partitions import BATCH_ROWS
+from container.recordings.record_batches import BATCH_ROWS
 from container.recordings.recording_ends import RecordingEnds
 from container.recordings.remote import check_objects, checked
 from container.recordings.snapshot_decoder import SnapshotDecoder

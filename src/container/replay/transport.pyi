@@ -7,8 +7,8 @@ from container.service.cluster import Cluster
 from container.service.service_handler import ServiceHandler
 from container.transport.clocks import Clock
 from container.transport.counters import Counter
-from container.transport.seam import Client, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
 from container.transport.streams import Image, PendingAdd, Publication, Subscription
+from container.transport.transport_seam import Client, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
 
 @final
 class ReplayRows:

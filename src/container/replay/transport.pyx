@@ -29,7 +29,9 @@ from container.transport.frames cimport (
     ACTION_ABORT, ACTION_BREAK, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, NULL_VALUE, BufferVector, Claim,
     FrameHeader, begin_claim,
 )
-from container.transport.seam cimport Client, ClientListener, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.transport_seam cimport (
+    Client, ClientListener, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter,
+)
 from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Publication, Subscription
 
 cdef enum:

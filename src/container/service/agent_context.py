@@ -15,7 +15,7 @@ from container.settings.callback_errors import HALT, SKIP
 from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client, MarkFile, SnapshotStore
+from container.transport.transport_seam import Client, MarkFile, SnapshotStore
 
 _KINDS = {
     "service_handler": ServiceHandler,

@@ -1,7 +1,7 @@
 # What reaches the agent between two steps of its duty cycle, and waits there to be looked at.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport ClientListener
+from container.transport.transport_seam cimport ClientListener
 from container.transport.streams cimport Image, Subscription
 
 

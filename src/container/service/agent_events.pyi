@@ -1,7 +1,7 @@
 # What type checkers see of container.service.agent_events, which is compiled.
 from typing import final
 
-from container.transport.seam import ClientListener
+from container.transport.transport_seam import ClientListener
 
 @final
 class AgentListener(ClientListener): ...

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from container.common.sealed cimport hide, seal
 from container.service.cluster_counters cimport NULL_COUNTER_ID
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport ClientListener
+from container.transport.transport_seam cimport ClientListener
 
 
 cdef class AgentListener(ClientListener):

@@ -15,7 +15,7 @@ from container.transport.duration_tracker cimport DurationTracker
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counters
-from container.transport.seam cimport Client, MarkFile, SnapshotReader, SnapshotStore
+from container.transport.transport_seam cimport Client, MarkFile, SnapshotReader, SnapshotStore
 from container.transport.streams cimport Image, Subscription
 
 

@@ -38,7 +38,7 @@ from container.transport.message_buffer cimport BufferClaim
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport COUNTER_ALLOCATED
 from container.transport.frames cimport CLOSED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, FrameHeader
-from container.transport.seam cimport SnapshotReader, SnapshotWriter
+from container.transport.transport_seam cimport SnapshotReader, SnapshotWriter
 from container.transport.streams cimport Image, Publication, Subscription
 from container.transport.wait_reporter cimport WaitReporter
 

@@ -23,7 +23,7 @@ from container.transport.frames cimport (
     ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, MAX_MESSAGE_LENGTH, MTU_LENGTH_MAX, NOT_CONNECTED,
     TERM_LENGTH_MAX, TERM_LENGTH_MIN, BufferVector,
 )
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication
 
 cdef enum:

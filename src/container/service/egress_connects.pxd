@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from container.service.container_client_session cimport ContainerClientSession, WaitBudget
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 @cython.final

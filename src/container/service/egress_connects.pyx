@@ -16,7 +16,7 @@ from container.common.channel_uri import ChannelUri
 from container.common.sealed cimport seal
 from container.errors import Category, ClusterError, ConfigurationError
 from container.service.container_client_session cimport ContainerClientSession, WaitBudget, refill
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     MAX_ADDRESSES = 64                      # for which the driver is asked at a time

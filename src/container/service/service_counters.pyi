@@ -2,7 +2,7 @@
 from typing import final
 
 from container.transport.counters import Counter
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 @final
 class ServiceCounters:

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t
 
 from container.common.sealed cimport seal
 from container.transport.counters cimport Counter
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 from container.common.aeron_defaults import CounterType
 from container.common.quantities import format_duration

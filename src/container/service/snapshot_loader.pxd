@@ -5,7 +5,7 @@ from container.service.event_handler cimport EventHandler
 from container.transport.fragment_assembler cimport BytesAssembler, FragmentAssembler
 from container.transport.clocks cimport Clock
 from container.transport.frames cimport FrameHeader
-from container.transport.seam cimport SnapshotReader
+from container.transport.transport_seam cimport SnapshotReader
 from container.transport.streams cimport FragmentHandler
 
 

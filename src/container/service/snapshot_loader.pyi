@@ -4,8 +4,8 @@ from typing import final
 
 from container.service.event_handler import EventHandler
 from container.transport.clocks import Clock
-from container.transport.seam import SnapshotReader
 from container.transport.streams import FragmentHandler
+from container.transport.transport_seam import SnapshotReader
 
 @final
 class SnapshotStream(FragmentHandler):

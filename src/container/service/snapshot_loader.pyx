@@ -23,7 +23,7 @@ from container.transport.frames cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, NULL_VALUE, FrameHeader,
     compute_position,
 )
-from container.transport.seam cimport SnapshotReader
+from container.transport.transport_seam cimport SnapshotReader
 from container.transport.streams cimport FragmentHandler, Image
 from container.transport.wait_reporter cimport WaitReporter
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.service.container_client_session cimport ClientSessions
 from container.service.event_handler cimport EventHandler
 from container.transport.frames cimport BufferVector
-from container.transport.seam cimport SnapshotWriter
+from container.transport.transport_seam cimport SnapshotWriter
 from container.transport.streams cimport Publication
 from container.transport.wait_reporter cimport WaitReporter
 

@@ -14,7 +14,7 @@ from container.service.event_handler cimport EventHandler
 from container.service.publication_results cimport check_publication_result
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.transport.frames cimport BufferVector
-from container.transport.seam cimport SnapshotWriter
+from container.transport.transport_seam cimport SnapshotWriter
 from container.transport.streams cimport Publication
 
 cdef enum:

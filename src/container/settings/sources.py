@@ -20,10 +20,10 @@ from container.common.values import is_path, shown, shown_path, suggestion, whol
 from container.errors import ConfigurationError
 from container.settings.archive_table import ArchiveSettings, archive_settings_table
 from container.settings.consensus_module_table import ConsensusModuleSettings, consensus_module_settings_table
+from container.settings.container_table import Settings, settings_table
 from container.settings.driver_table import driver_settings_table
 from container.settings.property_files import parse_properties
 from container.settings.setting import Setting
-from container.settings.table import Settings, settings_table
 from container.transport.idle_strategy import parse_duration_ns, parse_idle_strategy, parse_quantity
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"

@@ -18,7 +18,7 @@ from container.recordings import LOG_VIEWS, Filters, Member, Partition, plan, re
 from container.recordings.commit import names_newest_term
 from container.recordings.identity import LogIdentity, LogTerm, log_identity, term_from
 from container.recordings.member import STRICT, Log
-from container.recordings.partitions import check_partition
+from container.recordings.partition_reader import check_partition
 from container.spark.offsets import MemberOffset
 
 _POSITION = "log_position"

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from container.common.directories import created_directory, given_directory, not_created
 from container.storage.file_storage import FileStorage
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 
 
 def concluded_directory(storage: Storage, setting: str, path: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from container.storage.seam import Storage, StorageFile, StorageMap
+from container.storage.storage_seam import Storage, StorageFile, StorageMap
 
 @final
 class FileMap(StorageMap): ...

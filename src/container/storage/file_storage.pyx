@@ -15,7 +15,7 @@ from posix.unistd cimport pread as read_at
 from posix.unistd cimport pwrite as write_at
 
 from container.common.sealed cimport hide, seal
-from container.storage.seam cimport (
+from container.storage.storage_seam cimport (
     OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, OPEN_READ_ONLY, Storage, StorageFile, StorageMap, check_flags,
     check_rename, storage_error,
 )

@@ -1,3 +1,3 @@
 """Clusters of real processes, for tests to import."""
 
-from container.testing.processes.cluster import *  # noqa: F403
+from container.testing.processes.local_cluster import *  # noqa: F403

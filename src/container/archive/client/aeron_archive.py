@@ -8,23 +8,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from container.archive.client.archive_client_context import ArchiveClientContext
-from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest
-from container.archive.client.archive_events import (
-    RecordingSignalEvent,
-    RecordingSubscriptionDescriptor,
+from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
+from container.archive.client.archive_events import RecordingSubscriptionDescriptor
+from container.archive.client.archive_session import (
+    READ_LIMIT,
+    ArchiveSession,
+    SignalConsumer,
+    continued_channel,
+    own_client,
 )
-from container.archive.client.archive_session import READ_LIMIT, ArchiveSession, continued_channel
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
 from container.errors import ArchiveError, ConfigurationError
 from container.files.catalog import RecordingDescriptor
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 if TYPE_CHECKING:
     from container.archive.client.async_aeron_archive import Connecting
-
-type SignalConsumer = Callable[[RecordingSignalEvent], object]
 
 
 def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
@@ -34,13 +35,6 @@ def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -
     if settings:
         raise ConfigurationError(f"give a context or settings, not both: {', '.join(sorted(settings))}")
     return context
-
-
-def own_client(aeron_dir: str | os.PathLike[str] | None, context: ArchiveClientContext) -> Client:
-    """An Aeron client for one session."""
-    from container.aeron.client import AeronClient
-
-    return AeronClient(aeron_dir, context.client_name or "archive-client")
 
 
 class AeronArchive(
@@ -227,7 +221,9 @@ class AeronArchive(
     def read(self, replay: Replay) -> Iterator[tuple[bytes, int]]:
         """Yield each message of a replay, and where it ends in the recording, until the replay ends; close it then.
 
-        Idles while nothing comes. Raises ArchiveError when the archive reports an error, or is lost.
+        Idles while nothing comes. Raises ArchiveError when the archive reports an error or is lost, and when the
+        replay's image goes before all was read; TimedOutError when the replay does not come. What was yielded is whole
+        only if nothing is raised: a replay that fails ends as one that is over does.
         """
         taken: list[tuple[bytes, int]] = []
         with replay:
@@ -239,9 +235,23 @@ class AeronArchive(
                 if work_count > 0:
                     continue
                 if has_ended:
+                    self._confirm_end(replay)
                     return
                 self._connection.check()
                 self._connection.idle(self._idle, 0)
+
+    def _confirm_end(self, replay: Replay) -> None:
+        """Hear of an error of a replay that has ended: the archive tells of it before it answers this request."""
+        request = self._connection.ask(*self._stop_replay(replay.replay_session_id))
+        try:
+            while not request.is_done:
+                self._connection.check()
+                self._connection.idle(self._idle, 0)
+        finally:
+            self._connection.forget(request)
+        if request.error is not None:
+            raise failure(request)
+        replay.check_end()
 
     def _added(self, pending: StreamAdd, channel: str) -> Any:
         """What the driver was asked to add."""

@@ -1,11 +1,11 @@
 # The protocol between an archive and one of its clients, as a state machine that never waits.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from container.transport.clocks cimport Clock
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.frames cimport FrameHeader
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, PendingAdd, Publication, Subscription
 from container.transport.wait_reporter cimport WaitReporter
 
@@ -66,6 +66,8 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef object _unsent                     # deque of those that are to be sent, and some that are done
     cdef list _deadlines                    # heap of (deadline, correlation id), of some that are done as well
     cdef object _errors                     # deque of what answers no request
+    cdef object _given_up                   # deque of correlation ids that were sent, and whose answers do not count
+    cdef bint _is_reading
 
     cdef bint is_alive(self) noexcept                       # whether both streams of the session are connected
     cpdef int turn(self) except -1
@@ -93,6 +95,8 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef int _expire(self) except -1
     cdef int _send(self) except -1
     cdef int _read(self) except -1
+    cdef int _give_up(self, ArchiveRequest request, object error) except -1
+    cdef int _check_not_reading(self) except -1
     cdef int _finish(self, ArchiveRequest request, object error) except -1
     cdef object _lost(self, str what)
     cdef bint _try_send(self, Publication publication, bytes message) except -1
@@ -101,6 +105,10 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef int _on_challenge(self, const uint8_t* buffer, size_t length) except -1
     cdef int _on_item(self, int64_t control_session_id, int64_t correlation_id, object item) except -1
     cdef int _on_signal(self, const uint8_t* buffer, size_t length) except -1
+
+
+cdef inline int64_t deadline_after(int64_t now_ns, int64_t limit_ns) noexcept:
+    return now_ns + limit_ns if limit_ns < INT64_MAX - max(now_ns, 0) else INT64_MAX
 
 
 cdef class Wait:

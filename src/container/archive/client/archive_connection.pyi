@@ -6,8 +6,8 @@ from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_events import RecordingSignalEvent
 from container.errors import ArchiveError
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client
 from container.transport.streams import FragmentHandler, Publication
+from container.transport.transport_seam import Client
 
 STEPS: tuple[str, ...]
 

@@ -52,7 +52,7 @@ from container.transport.frames cimport (
     ACTION_BREAK, ACTION_CONTINUE, ADMIN_ACTION, BACK_PRESSURED, NULL_VALUE, FrameHeader,
 )
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport FragmentHandler, PendingAdd, Publication, publication_result_name
 from container.transport.wait_reporter cimport WaitReporter
 from container.version import client_info
@@ -65,8 +65,6 @@ cdef enum:
     REQUESTS_MAX = 4096                             # that wait for their answers
     ERRORS_MAX = 64                                 # that answer no request, and are not taken
     DEADLINES_SPARE = 64                            # of requests that are done
-
-cdef int64_t NO_DEADLINE = INT64_MAX
 
 STEPS = ("ADD_STREAMS", "AWAIT_PUBLICATION_CONNECTED", "RESOLVE_RESPONSE_CHANNEL", "SEND_CONNECT_REQUEST",
          "AWAIT_SUBSCRIPTION_CONNECTED", "AWAIT_CONNECT_RESPONSE", "AWAIT_ARCHIVE_ID_RESPONSE", "SEND_KEEP_ALIVE",
@@ -123,6 +121,7 @@ cdef class ArchiveConnection(FragmentHandler):
         self._unsent = deque()
         self._deadlines = []
         self._errors = deque(maxlen=ERRORS_MAX)
+        self._given_up = deque(maxlen=REQUESTS_MAX)
         self._begin_connect()
 
     @property
@@ -146,10 +145,12 @@ cdef class ArchiveConnection(FragmentHandler):
     cpdef int turn(self) except -1:
         """Take a turn: connect, or send and read what there is; how much that was (int).
 
-        Raises ArchiveError when the archive refuses the connect or is lost, and every request has that error then;
-        TimedOutError when the connect takes too long; RegistrationError when the driver refuses a stream; CodecError.
+        Raises ArchiveError when the archive refuses the connect or is lost, and every request has that error then, and
+        when it is called while another turn reads, by :attr:`on_signal` or another thread; TimedOutError when the
+        connect takes too long; RegistrationError when the driver refuses a stream; CodecError.
         """
         cdef int work_count
+        self._check_not_reading()
         if self._step == CLOSED:
             raise ArchiveError("client is closed")
         if self._step != CONNECTED:
@@ -164,7 +165,7 @@ cdef class ArchiveConnection(FragmentHandler):
         self.control_session_id = self.archive_id = NULL_VALUE
         self._step = ADD_STREAMS
         self._what = f"the driver to add streams to an archive on {self.control_channel}"
-        self._connect_deadline_ns = self._clock.nano_time() + <int64_t> self.context.message_timeout_ns
+        self._connect_deadline_ns = deadline_after(self._clock.nano_time(), self.context.message_timeout_ns)
         return 0
 
     cdef int _connect(self) except -1:
@@ -256,7 +257,7 @@ cdef class ArchiveConnection(FragmentHandler):
             "response_channel": str(self._response_uri).encode("ascii"),
             "encoded_credentials": b"" if supplier is None else bytes(supplier.encoded_credentials()),
             "client_info": client_info(self.context.client_name).encode("ascii", "replace"),
-        }, 0, NO_DEADLINE, None)
+        }, 0, INT64_MAX, None)
         return 0
 
     cdef int _on_connect_response(self) except -1:
@@ -269,10 +270,10 @@ cdef class ArchiveConnection(FragmentHandler):
             supplier = self.context.credentials_supplier
             self._challenge = None
             fields["encoded_credentials"] = b"" if supplier is None else bytes(supplier.on_challenge(challenge))
-            self._connecting = self._begin("ChallengeResponse", "archive connect", fields, 0, NO_DEADLINE, None)
+            self._connecting = self._begin("ChallengeResponse", "archive connect", fields, 0, INT64_MAX, None)
             return 0
         if self._step == AWAIT_CONNECT_RESPONSE and self._archive_version >= VERSION_WITH_ARCHIVE_ID:
-            self._connecting = self._begin("ArchiveIdRequest", "archive connect", fields, 0, NO_DEADLINE, None)
+            self._connecting = self._begin("ArchiveIdRequest", "archive connect", fields, 0, INT64_MAX, None)
             self._what = f"the archive's id on response channel {self._response_uri} stream " \
                          f"{self.context.response_stream_id}"
             self._step = AWAIT_ARCHIVE_ID_RESPONSE
@@ -327,11 +328,10 @@ cdef class ArchiveConnection(FragmentHandler):
             CONTROL_RESPONSE_CODE_SUBSCRIPTION_UNKNOWN if name == "ListRecordingSubscriptionsRequest"
             else CONTROL_RESPONSE_CODE_RECORDING_UNKNOWN)
         request._timeout_ns = timeout_ns
-        request._deadline_ns = NO_DEADLINE
+        request._deadline_ns = deadline_after(self._clock.nano_time(), timeout_ns)
         self._requests[correlation_id] = request
         self._unsent.append(request)
-        if timeout_ns < NO_DEADLINE:
-            request._deadline_ns = self._clock.nano_time() + timeout_ns
+        if request._deadline_ns < INT64_MAX:
             if len(self._deadlines) > 2 * len(self._requests) + DEADLINES_SPARE:
                 self._deadlines = [
                     (each._deadline_ns, each.correlation_id) for each in (<dict> self._requests).values()]
@@ -362,7 +362,7 @@ cdef class ArchiveConnection(FragmentHandler):
         """Wait for the answer to a request no longer: it is done, with no error; it may have been sent."""
         if not request.is_done:
             request.on_done = None
-            self._finish(request, None)
+            self._give_up(request, None)
         return 0
 
     cpdef object take_error(self):
@@ -376,6 +376,12 @@ cdef class ArchiveConnection(FragmentHandler):
         if error is not None:
             raise ArchiveError(f"archive error: {error}", code=error.code, correlation_id=error.correlation_id)
         return 0
+
+    cdef int _give_up(self, ArchiveRequest request, object error) except -1:
+        """End a request whose answer is passed over if it comes."""
+        if request._message is None:
+            self._given_up.append(request.correlation_id)
+        return self._finish(request, error)
 
     cdef int _finish(self, ArchiveRequest request, object error) except -1:
         del self._requests[request.correlation_id]
@@ -404,7 +410,7 @@ cdef class ArchiveConnection(FragmentHandler):
             if request._deadline_ns > now_ns:       # descriptors came, and it waits for more
                 heappush(self._deadlines, (request._deadline_ns, correlation_id))
                 continue
-            self._finish(request, TimedOutError(
+            self._give_up(request, TimedOutError(
                 f"waited {request._timeout_ns / 1e9:g} s for the archive's answer to {request.what}, correlation id "
                 f"{correlation_id}"))
         return 0
@@ -449,6 +455,7 @@ cdef class ArchiveConnection(FragmentHandler):
         """Give the session up, with an error for each request that waits, and begin a connect, with new streams."""
         if self._step == CLOSED:
             raise ArchiveError("client is closed")
+        self._check_not_reading()
         self._leave(ArchiveError("the connection to the archive was given up for a new one"))
         return self._begin_connect()
 
@@ -483,6 +490,7 @@ cdef class ArchiveConnection(FragmentHandler):
         self._challenge = None
         self._assembler.reset()
         self._errors.clear()
+        self._given_up.clear()
         self._step = ADD_STREAMS
         for closable in (pending, publication, subscription):
             try:
@@ -529,7 +537,7 @@ cdef class ArchiveConnection(FragmentHandler):
         :meth:`turn`. Errors that answer no request are logged when they come before its answer.
         """
         cdef Wait wait = Wait(      # without a limit: the request has its own
-            self._client, idle, NO_DEADLINE // 2,
+            self._client, idle, INT64_MAX,
             f"the archive's answer to {request.what}, correlation id {request.correlation_id}")
         cdef int work_count
         cdef int attempts = self.context.message_retry_attempts
@@ -562,11 +570,21 @@ cdef class ArchiveConnection(FragmentHandler):
     # Messages
 
     cdef int _read(self) except -1:
-        cdef int fragments = self._subscription.controlled_poll(self._assembler, FRAGMENT_LIMIT)
+        cdef int fragments
+        self._is_reading = True
+        try:
+            fragments = self._subscription.controlled_poll(self._assembler, FRAGMENT_LIMIT)
+        finally:
+            self._is_reading = False
         if fragments == 0 and not self._subscription.is_connected():
             raise self._lost(f"response channel {self._subscription.channel} stream "
                              f"{self._subscription.stream_id} is not connected")
         return fragments
+
+    cdef int _check_not_reading(self) except -1:
+        if self._is_reading:                # what it reads would come again, and again to on_signal
+            raise ArchiveError("the archive's messages are being read: on_signal may not wait, nor another thread")
+        return 0
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef MessageHeader message
@@ -602,6 +620,9 @@ cdef class ArchiveConnection(FragmentHandler):
             return ACTION_CONTINUE
         request = self._requests.get(correlation_id)
         if request is None:
+            if correlation_id in self._given_up:
+                self._given_up.remove(correlation_id)
+                return ACTION_CONTINUE
             if code == CONTROL_RESPONSE_CODE_ERROR and self._step == CONNECTED:
                 self._errors.append(ArchiveError(
                     _text(&response.error_message), code=<int32_t> relevant_id, correlation_id=correlation_id))
@@ -641,7 +662,7 @@ cdef class ArchiveConnection(FragmentHandler):
         if len(request.items) >= request._wanted:
             request.code = CONTROL_RESPONSE_CODE_OK
             return self._finish(request, None)
-        request._deadline_ns = self._clock.nano_time() + request._timeout_ns
+        request._deadline_ns = deadline_after(self._clock.nano_time(), request._timeout_ns)
         return 0
 
     cdef int _on_signal(self, const uint8_t* buffer, size_t length) except -1:
@@ -711,7 +732,7 @@ cdef class Wait:
         self._client = client
         self._idle = idle
         self._limit_ns = limit_ns
-        self._deadline_ns = client.clock.nano_time() + limit_ns
+        self._deadline_ns = deadline_after(client.clock.nano_time(), limit_ns)
         idle.reset()
         self.begin(what)
 

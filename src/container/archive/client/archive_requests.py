@@ -12,6 +12,7 @@ from container.archive.client.archive_events import NULL_POSITION, SourceLocatio
 from container.errors import ConfigurationError
 
 _NULL = -1
+_COUNT_MAX = (1 << 31) - 1
 
 
 def _relevant_id(request: ArchiveRequest) -> int:
@@ -268,12 +269,11 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
 
     def stop_replay(self, replay_session_id: int) -> Nothing:
         """End a replay: StopReplayRequest (7). Nothing happens when it has ended."""
-        return self._ask(
-            "StopReplayRequest",
-            f"stop of replay {replay_session_id}",
-            {"replay_session_id": replay_session_id},
-            _nothing,
-        )
+        return self._ask(*self._stop_replay(replay_session_id), _nothing)
+
+    @staticmethod
+    def _stop_replay(replay_session_id: int) -> tuple[str, str, dict[str, Any]]:
+        return "StopReplayRequest", f"stop of replay {replay_session_id}", {"replay_session_id": replay_session_id}
 
     def stop_all_replays(self, recording_id: int = _NULL) -> Nothing:
         """End all replays of a recording, or of all (-1): StopAllReplaysRequest (19)."""
@@ -366,6 +366,8 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
     def _count(count: int) -> int:
         if count < 1:
             raise ConfigurationError(f"at least 1 must be listed, not {count}")
+        if count > _COUNT_MAX:
+            raise ConfigurationError(f"at most {_COUNT_MAX} can be listed, not {count}")
         return count
 
     # Positions

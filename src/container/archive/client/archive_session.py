@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 from container.archive import error_codes
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection
-from container.archive.client.archive_events import NULL_POSITION
+from container.archive.client.archive_events import NULL_POSITION, RecordingSignalEvent
 from container.archive.client.archive_requests import ArchiveRequests
 from container.archive.client.replay_merge import ReplayMerge
 from container.common.channel_uri import ChannelUri, initial_position
 from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 READ_LIMIT = 64
 """Frames of a replay that are read at once."""
+
+type SignalConsumer = Callable[[RecordingSignalEvent], object]
+
+
+def own_client(aeron_dir: str | os.PathLike[str] | None, context: ArchiveClientContext) -> Client:
+    """An Aeron client for one session."""
+    from container.aeron.client import AeronClient
+
+    return AeronClient(aeron_dir, context.client_name or "archive-client")
 
 
 def continued_channel(channel: str, recording_id: int, descriptor: RecordingDescriptor | None) -> str:

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from container.archive.client.archive_connection cimport ArchiveConnection
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.counters cimport Counters
-from container.transport.seam cimport Client, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.transport_seam cimport Client, SnapshotReader, SnapshotStore, SnapshotWriter
 from container.transport.streams cimport Subscription
 
 

@@ -4,7 +4,7 @@ from typing import final
 
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.transport_seam import Client, SnapshotReader, SnapshotStore, SnapshotWriter
 
 @final
 class ArchiveSnapshotWriter(SnapshotWriter):

@@ -23,7 +23,7 @@ from container.errors import ClusterError
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.counters cimport Counters
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.transport_seam cimport Client, SnapshotReader, SnapshotStore, SnapshotWriter
 
 cdef enum:
     FROM_START = 0

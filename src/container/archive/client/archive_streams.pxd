@@ -5,7 +5,7 @@ from container.archive.client.archive_connection cimport ArchiveConnection
 from container.transport.fragment_assembler cimport BytesAssembler
 from container.transport.frames cimport FrameHeader
 from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Publication, Subscription
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class RecordedPublication:
@@ -30,6 +30,8 @@ cdef class Replay:
     cdef Subscription _subscription
     cdef Image _image                       # None: it has not come yet
     cdef Messages _messages
+    cdef int64_t _limit_ns
+    cdef int64_t _deadline_ns               # of its coming
     cdef int _find(self) except -1
 
 

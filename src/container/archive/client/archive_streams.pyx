@@ -2,9 +2,10 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.archive.client.archive_connection cimport ArchiveConnection, Wait
+from container.archive.client.archive_connection cimport ArchiveConnection, Wait, deadline_after
 from container.common.channel_uri import add_session_id
 from container.common.sealed cimport hide
+from container.errors import ArchiveError, TimedOutError
 from container.transport.fragment_assembler cimport BytesAssembler
 from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
 from container.transport.idle_strategy cimport IdleStrategy
@@ -113,10 +114,14 @@ cdef class Replay:
             on_message: a callable; ``position`` is where the message ends in the recording, in bytes.
             limit: frames at most (int).
 
-        The result is how many frames were read (int).
+        The result is how many frames were read (int). Raises TimedOutError when the replay has not come within the
+        message timeout.
         """
         self._client.invoke()
         self._find()
+        if self._image is None and self._client.clock.nano_time() >= self._deadline_ns:
+            raise TimedOutError(f"waited {self._limit_ns / 1e9:g} s for the image of replay {self.replay_session_id} on "
+                                f"{self._subscription.channel}: it came too late, or came and went")
         return self._messages.poll(self._image, on_message, limit)
 
     cdef int _find(self) except -1:
@@ -136,6 +141,13 @@ cdef class Replay:
         self._client.invoke()
         self._find()
         return self._image is not None and (self._image.is_end_of_stream() or self._image.is_closed())
+
+    def check_end(self):
+        """Raise ArchiveError when the image has gone before all that was published was read."""
+        if self._image is not None and self._image.is_closed() and not self._image.is_end_of_stream():
+            raise ArchiveError(
+                f"replay {self.replay_session_id} has ended at {self._image.position()}, before its end: it was "
+                "stopped, or was not read in time")
 
     def close(self):
         """Read no more; the archive ends the replay then. May be called twice."""
@@ -189,6 +201,8 @@ cdef class StreamAdd:
             replay.replay_session_id = self._replay_session_id
             replay.session_id = <int32_t> self._replay_session_id
             replay._messages = new_messages()
+            replay._limit_ns = self._connection.context.message_timeout_ns
+            replay._deadline_ns = deadline_after(replay._client.clock.nano_time(), replay._limit_ns)
             return replay
         published = RecordedPublication.__new__(RecordedPublication)
         published._client = self._connection._client

@@ -9,16 +9,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Self
 
-from container.archive.client.aeron_archive import SignalConsumer, own_client
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
 from container.archive.client.archive_events import RecordingSubscriptionDescriptor
-from container.archive.client.archive_session import READ_LIMIT, ArchiveSession, continued_channel
+from container.archive.client.archive_session import (
+    READ_LIMIT,
+    ArchiveSession,
+    SignalConsumer,
+    continued_channel,
+    own_client,
+)
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
 from container.errors import ArchiveError, TimedOutError
 from container.files.catalog import RecordingDescriptor
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 _SPINS = 50
 """Turns in a row, with the loop's other tasks between them, before a pause."""
@@ -53,16 +58,19 @@ class AsyncAeronArchive(
         """Open a new session, with new streams, in place of one that is lost or not. Raises as the connect; may be
         called again then. Requests that wait end with ArchiveError."""
         await self._end_turns()
-        self._connection.reconnect()
-        await connect(self._connection)
+        try:
+            self._connection.reconnect()
+            await connect(self._connection)
+        except BaseException as error:
+            self._lost = error if isinstance(error, Exception) else ArchiveError("no connection to the archive")
+            raise
         self._lost = None
         self._task = asyncio.get_running_loop().create_task(self._take_turns())
 
     def check_for_error_response(self) -> None:
         """Raise ArchiveError when the archive has told this session of an error that answers no request, such as one of
         a recording; or what ended the session."""
-        if self._lost is not None:
-            raise self._lost
+        self._check_not_lost()
         error = self._connection.take_error()
         if error is not None:
             raise error
@@ -136,6 +144,9 @@ class AsyncAeronArchive(
                 taken.clear()
                 spins = 0 if work_count > 0 else spins + 1
                 if work_count == 0 and has_ended:
+                    await self.stop_replay(replay.replay_session_id)  # as AeronArchive, which says why
+                    self.check_for_error_response()
+                    replay.check_end()
                     return
                 if work_count == 0:
                     self.check_for_error_response()
@@ -166,8 +177,7 @@ class AsyncAeronArchive(
         wanted: int = 0,
         absent: int | None = None,
     ) -> Any:
-        if self._lost is not None:
-            raise self._lost
+        self._check_not_lost()
         request = self._connection.ask(name, what, fields, wanted)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         request.on_done = lambda _request: None if done.done() else done.set_result(None)
@@ -181,6 +191,10 @@ class AsyncAeronArchive(
         ):
             raise failure(request)
         return answer(request)
+
+    def _check_not_lost(self) -> None:
+        if self._lost is not None:
+            raise self._lost.with_traceback(None)  # each raise would make it longer
 
     async def _take_turns(self) -> None:
         spins = 0
@@ -207,8 +221,10 @@ class AsyncAeronArchive(
 
         Requests that wait end with ArchiveError.
         """
-        await self._end_turns()
-        self._close_streams()
+        try:
+            await self._end_turns()
+        finally:
+            self._close_streams()
 
     async def __aenter__(self) -> Self:
         return self
@@ -232,6 +248,16 @@ async def _woken(event: asyncio.Event, limit_s: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
+
+
+async def _own_client(aeron_dir: str | os.PathLike[str] | None, context: ArchiveClientContext) -> Client:
+    """Make an Aeron client in a thread; one that comes after the task was cancelled is closed."""
+    making = asyncio.get_running_loop().run_in_executor(None, own_client, aeron_dir, context)
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        making.add_done_callback(lambda made: made.exception() or made.result().close())
+        raise
 
 
 async def connect(connection: ArchiveConnection) -> None:
@@ -263,7 +289,7 @@ class Connecting:
         connection: ArchiveConnection | None = None
         try:
             if client is None:  # which may have to wait for its driver
-                client = owned = await asyncio.to_thread(own_client, aeron_dir, context)
+                client = owned = await _own_client(aeron_dir, context)
             connection = ArchiveConnection(client, context)
             connection.on_signal = on_signal
             await connect(connection)

@@ -3,8 +3,8 @@ from typing import final
 
 from container.archive.client.archive_connection import ArchiveConnection
 from container.files.catalog import RecordingDescriptor
-from container.transport.seam import Client
 from container.transport.streams import Publication
+from container.transport.transport_seam import Client
 
 @final
 class AsyncArchive(ArchiveConnection):

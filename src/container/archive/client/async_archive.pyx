@@ -11,7 +11,7 @@ from container.archive.client.archive_requests import recording_fields, replay_f
 from container.common.sealed cimport initialise, seal
 from container.errors import ArchiveError
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport Publication
 
 

@@ -132,6 +132,10 @@ cdef class ReplayMerge:
         cdef MergeState state = self._state
         cdef int work_count
         self._poll_destinations()
+        if self._image is not None and self._image.is_closed():
+            raise ArchiveError(
+                f"the image of recording {self.recording_id} was closed at {self._image.position()}, in state "
+                f"{self.state}")
         if self._state == MERGED:
             return 0
         work_count = self._connection.turn()
@@ -239,8 +243,6 @@ cdef class ReplayMerge:
         if position > self._progress_position:
             self._progress_position = position
             self._progress_ns = now_ns
-        elif self._image.is_closed():
-            raise ArchiveError(f"the image of the replay of recording {self.recording_id} was closed at {position}")
         return 0
 
     cdef int _join_live(self, int64_t now_ns) except -1:
@@ -275,8 +277,12 @@ cdef class ReplayMerge:
         return 0
 
     cdef int _stop_replay(self) except -1:
+        """Tell the archive, if there is room: it ends a replay that nobody reads by itself."""
         if self._replay_session_id != NULL_VALUE:
-            self._connection.tell("StopReplayRequest", {"replay_session_id": self._replay_session_id})
+            try:
+                self._connection.tell("StopReplayRequest", {"replay_session_id": self._replay_session_id})
+            except ArchiveError:
+                return 0                    # close() tries again
             self._replay_session_id = NULL_VALUE
         return 0
 
@@ -287,10 +293,7 @@ cdef class ReplayMerge:
         self._state = CLOSED
         if self._request is not None:
             self._connection.forget(self._request)
-        try:
-            self._stop_replay()
-        except ArchiveError:
-            pass                            # it is lost: the archive ends the replay when nobody reads it
+        self._stop_replay()
         for pending in (self._adding, *self._destinations):
             if pending is not None:
                 (<PendingAdd> pending).close()

@@ -8,7 +8,7 @@ from container.archive.server.store.catalog import Catalog
 from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 @type_check_only
 class _Conductor(Protocol):

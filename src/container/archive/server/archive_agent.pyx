@@ -14,7 +14,7 @@ from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counters
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.wait_reporter cimport WaitReporter
 
 from container.common.directories import removed_text

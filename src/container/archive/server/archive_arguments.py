@@ -11,10 +11,10 @@ from typing import TypedDict
 
 from container.archive.authentication import Authenticator, AuthorisationService
 from container.error_handlers import ErrorHandler
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.transport.clocks import Clock
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 type _Path = str | os.PathLike[str]
 

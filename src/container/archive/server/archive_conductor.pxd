@@ -8,7 +8,7 @@ from container.archive.server.replayer cimport Replayer
 from container.archive.server.sessions.control_adapter cimport ControlAdapter
 from container.archive.server.sessions.control_session cimport ControlSession
 from container.transport.clocks cimport Clock
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class ArchiveConductor:

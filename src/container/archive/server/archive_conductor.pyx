@@ -36,7 +36,7 @@ from container.common.sealed cimport seal
 from container.common.values import shown
 from container.errors import ArchiveError, ArchiveEvent, ConfigurationError
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     MAX_REPLAY_TOKENS = 65536
@@ -105,7 +105,7 @@ cdef class ArchiveConductor:
     def start(self):
         """Add what is published and subscribed to, the local requests last; waits for the driver.
 
-        Raises what the driver answers, as :meth:`container.transport.seam.Client.add_subscription`.
+        Raises what the driver answers, as :meth:`container.transport.transport_seam.Client.add_subscription`.
         """
         cdef object settings = self.settings
         if settings.is_recording_events_enabled:

@@ -45,10 +45,10 @@ from container.settings.archive_table import (
     checksum_of,
 )
 from container.settings.sources import ARCHIVE_CONFIG_FILE_VARIABLE, Given, validate_archive_settings
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.transport.clocks import Clock
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _CLIENT_LIVENESS_TIMEOUT_NS = 10_000_000_000

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.counters cimport Counter
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 
 cdef class ArchiveCounters:

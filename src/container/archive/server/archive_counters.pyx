@@ -17,7 +17,7 @@ from container.common.sealed cimport seal
 from container.errors import ArchiveError
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counter, Counters
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.version import version_info
 
 cdef int32_t ERROR_COUNT_TYPE_ID = CounterType.ARCHIVE_ERROR_COUNT

@@ -3,7 +3,7 @@ import os
 from typing import Final, TextIO, final
 
 from container.files.mark_file import OwnedMarkFile
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 from container.transport.clocks import Clock
 
 MARK_FILE_NAME: Final[str]

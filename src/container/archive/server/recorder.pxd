@@ -9,7 +9,7 @@ from container.archive.server.sessions.recording_subscription cimport RecordingS
 from container.archive.server.store.segment_writer cimport SegmentWriter
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counter
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport Image, PendingAdd
 
 

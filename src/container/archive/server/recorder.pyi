@@ -7,7 +7,7 @@ from container.archive.server.recording_events import RecordingEvents
 from container.archive.server.sessions.control_session import ControlSession
 from container.archive.server.sessions.recording_subscription import RecordingSubscription
 from container.archive.server.store.recording_store import RecordingStore
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 @final
 class PendingRecording: ...

@@ -22,7 +22,7 @@ from container.common.sealed cimport seal
 from container.errors import ArchiveError
 from container.transport.counters cimport Counter
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport Image
 
 _MAX_TEXT_LENGTH = 1024          # of a channel in a reply

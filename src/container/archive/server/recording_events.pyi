@@ -1,8 +1,8 @@
 # What type checkers see of container.archive.server.recording_events, which is compiled.
 from typing import final
 
-from container.transport.seam import Client
 from container.transport.streams import Publication
+from container.transport.transport_seam import Client
 
 @final
 class RecordingEvents:

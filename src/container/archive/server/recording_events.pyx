@@ -12,7 +12,7 @@ from container.codecs.archive cimport (
 )
 from container.common.sealed cimport seal
 from container.transport.frames cimport ADMIN_ACTION, BACK_PRESSURED
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     ATTEMPTS = 3            # of an event that comes once for a recording

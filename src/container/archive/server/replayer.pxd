@@ -7,7 +7,7 @@ from container.archive.server.sessions.control_session cimport ControlSession
 from container.archive.server.sessions.replay_session cimport ReplaySession
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counters
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication
 
 

@@ -8,7 +8,7 @@ from container.archive.server.sessions.control_session import ControlSession
 from container.archive.server.sessions.replay_request import ReplayRequest
 from container.archive.server.sessions.replay_session import ReplaySession
 from container.archive.server.store.recording_store import RecordingStore
-from container.transport.seam import Client
+from container.transport.transport_seam import Client
 
 @final
 class PendingReplay: ...

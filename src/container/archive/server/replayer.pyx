@@ -17,7 +17,7 @@ from container.common.sealed cimport seal
 from container.errors import ArchiveError, ConfigurationError
 from container.transport.counters cimport COUNTER_ALLOCATED
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 
 cdef enum:
     UNSIGNED_INT_MASK = 0xFFFFFFFF

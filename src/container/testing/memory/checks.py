@@ -33,8 +33,7 @@ from container.common.error_texts import message_of
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, SnapshotError
 from container.service.state_difference import state_difference
-from container.testing.memory.environments import ENVIRONMENTS, Environment, check_environments
-from container.testing.memory.findings import (
+from container.testing.memory.check_findings import (
     DivergenceError,
     ForbiddenCallError,
     HostilePayloadError,
@@ -42,6 +41,7 @@ from container.testing.memory.findings import (
     MemoryGrowthError,
     check_positive,
 )
+from container.testing.memory.environments import ENVIRONMENTS, Environment, check_environments
 from container.testing.memory.forbidden_calls import check_calls
 from container.testing.memory.memory_member import MemoryMember, MemorySession, MemorySnapshot, ServiceFactory
 from container.testing.memory.snapshotting_member import SnapshottingMember, states_of

@@ -18,8 +18,8 @@ import msgspec
 from container.common.object_path import load_object
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
+from container.testing.memory.check_findings import DivergenceError, Life
 from container.testing.memory.environment_process import RESULT, Result, Surroundings
-from container.testing.memory.findings import DivergenceError, Life
 from container.testing.memory.memory_member import ServiceFactory
 
 # What a check in another process may take, in seconds.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from container.testing.memory.findings import ForbiddenCallError, Life
+from container.testing.memory.check_findings import ForbiddenCallError, Life
 from container.testing.memory.memory_member import MemoryMember, Service, ServiceFactory
 from container.testing.memory.set_uses import SetWatch
 

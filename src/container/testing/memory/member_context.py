@@ -8,8 +8,8 @@ from typing import Any
 from container.common.error_texts import error_text, message_of
 from container.errors import ConcurrentConcludeError
 from container.service.agent_context import AgentContext
+from container.settings.container_table import Settings
 from container.settings.sources import load_settings
-from container.settings.table import Settings
 from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.transport.idle_strategy import IdleStrategy
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from container.testing.memory.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory.memory_transport cimport MemoryClient
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.transport_seam cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
 from container.transport.streams cimport Subscription
 
 

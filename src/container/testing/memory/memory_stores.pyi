@@ -5,7 +5,7 @@ from typing import Literal, final
 
 from container.testing.memory.memory_log import Frame, MemoryLog
 from container.testing.memory.memory_transport import MemoryClient
-from container.transport.seam import MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.transport_seam import MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
 
 @final
 class MemoryRecording:

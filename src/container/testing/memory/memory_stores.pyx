@@ -13,7 +13,7 @@ from container.testing.memory.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory.memory_transport cimport MemoryClient, MemoryPublication
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.frames cimport ACTION_CONTINUE, NULL_VALUE, FrameHeader
-from container.transport.seam cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.transport_seam cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
 from container.transport.streams cimport FragmentHandler, Publication, Subscription
 
 cdef enum:

@@ -6,7 +6,7 @@ from container.testing.memory.memory_stream cimport MemoryStream
 from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counter
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 

@@ -9,8 +9,8 @@ from container.testing.memory.memory_log import MemoryLog
 from container.transport.clocks import Clock
 from container.transport.counters import Counter
 from container.transport.memory_counters import MemoryCounters
-from container.transport.seam import Client
 from container.transport.streams import PendingAdd, Publication, Subscription
+from container.transport.transport_seam import Client
 
 __all__ = [
     "ManualClock",

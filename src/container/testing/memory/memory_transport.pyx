@@ -32,7 +32,7 @@ from container.transport.frames cimport (
     ADMIN_ACTION, BACK_PRESSURED, CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector,
     Claim, begin_claim, end_claim,
 )
-from container.transport.seam cimport Client, ClientListener
+from container.transport.transport_seam cimport Client, ClientListener
 from container.transport.streams cimport (
     FragmentHandler, Image, PendingAdd, Publication, Subscription, check_block, check_padding, lost_claim,
 )

@@ -8,7 +8,7 @@ from typing import Any
 from container.api import CloseReason, Role
 from container.common.differences import NOTHING, shown_apart
 from container.common.values import shown
-from container.testing.memory.findings import DivergenceError
+from container.testing.memory.check_findings import DivergenceError
 from container.testing.memory.memory_member import (
     LogEntry,
     MemoryMember,

@@ -7,7 +7,7 @@ from typing import Any
 
 from container.common.values import shown
 from container.service.state_difference import state_difference
-from container.testing.memory.findings import DivergenceError, Life
+from container.testing.memory.check_findings import DivergenceError, Life
 from container.testing.memory.memory_member import (
     MemoryMember,
     MemorySession,

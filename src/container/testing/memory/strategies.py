@@ -47,7 +47,7 @@ from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, NOT_CONNECTED, C
 from container.common.differences import shown_apart
 from container.common.values import shown
 from container.errors import ConfigurationError
-from container.testing.memory.findings import DivergenceError
+from container.testing.memory.check_findings import DivergenceError
 from container.testing.memory.memory_member import MemoryMember, MemorySession, MemorySnapshot, ServiceFactory
 from container.testing.memory.reference_member import ComparedMember
 from container.testing.memory.scripted_life import (

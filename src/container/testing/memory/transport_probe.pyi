@@ -6,8 +6,15 @@ from container.service.snapshot_loader import SnapshotImage
 from container.transport.counters import Counter, Counters
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client, ClientListener, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
 from container.transport.streams import BlockHandler, FragmentHandler, Image, PendingAdd, Publication, Subscription
+from container.transport.transport_seam import (
+    Client,
+    ClientListener,
+    MarkFile,
+    SnapshotReader,
+    SnapshotStore,
+    SnapshotWriter,
+)
 
 @type_check_only
 class HeaderFields(TypedDict):

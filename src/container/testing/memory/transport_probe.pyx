@@ -1,4 +1,4 @@
-"""Plain Python functions over the seam of `container.transport.seam`, for tests: any client, publication,
+"""Plain Python functions over the seam of `container.transport.transport_seam`, for tests: any client, publication,
 subscription, image or counter can be driven from Python, whichever transport implements it.
 
 Everything here copies and allocates: it is for tests, not for a hot path.
@@ -17,7 +17,9 @@ from container.transport.counters cimport Counter, Counters
 from container.transport.frames cimport (
     ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BufferVector, Claim, FrameHeader,
 )
-from container.transport.seam cimport Client, ClientListener, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.transport_seam cimport (
+    Client, ClientListener, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter,
+)
 from container.transport.streams cimport (
     BlockHandler, FragmentHandler, Image, PendingAdd, Publication, Subscription, publication_result_name,
 )

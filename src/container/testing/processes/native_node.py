@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from container.testing.processes.endpoints import HOST, MemberEndpoints, PortReservation
-from container.testing.processes.java import as_environment
+from container.testing.processes.java_tools import as_environment
 from container.testing.processes.node import Node
 from container.testing.processes.process import Process
 

@@ -26,9 +26,9 @@ from container.files.cnc_file import (
     read_mark_file,
 )
 from container.files.error_log import ErrorRecord
-from container.testing.processes.archive import ArchiveKind, archive_process, archive_properties
 from container.testing.processes.endpoints import MemberEndpoints, PortReservation, ingress_endpoints, members_string
-from container.testing.processes.java import JVM_FLAGS, as_environment, find_java, java_command, resolve_jar
+from container.testing.processes.java_tools import JVM_FLAGS, as_environment, find_java, java_command, resolve_jar
+from container.testing.processes.local_archive import ArchiveKind, archive_process, archive_properties
 from container.testing.processes.process import Process, ToolResult, is_alive, wait_until
 from container.testing.processes.recordings import latest_snapshot, recorded_messages
 

@@ -4,7 +4,6 @@
 may write one by hand, and a failure comes with a short one. It needs greenlet (the extra ``testing``).
 """
 
-from container.testing.simulation.cluster import Finding
 from container.testing.simulation.plan import (
     LEADER,
     AskForAck,
@@ -31,6 +30,7 @@ from container.testing.simulation.plan import (
     TakeSnapshot,
 )
 from container.testing.simulation.run import Checks, Simulation, SimulationFailure, simulate
+from container.testing.simulation.simulated_cluster import Finding
 from container.testing.simulation.swarm import expand
 
 __all__ = [

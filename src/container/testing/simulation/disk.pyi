@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import final
 
-from container.storage.seam import Storage, StorageFile, StorageMap
+from container.storage.storage_seam import Storage, StorageFile, StorageMap
 from container.testing.simulation.virtual_time import Draws
 
 @final

@@ -17,7 +17,7 @@ from libc.string cimport memcmp, memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 from container.common.sealed cimport hide, seal
-from container.storage.seam cimport (
+from container.storage.storage_seam cimport (
     OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_READ_ONLY, Storage, StorageFile, StorageMap, check_flags, check_rename,
     storage_error,
 )

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.service.cluster cimport Cluster
 from container.service.service_handler cimport ServiceHandler
-from container.transport.seam cimport SnapshotWriter
+from container.transport.transport_seam cimport SnapshotWriter
 from container.transport.streams cimport Publication
 
 

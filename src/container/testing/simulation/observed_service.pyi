@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import final
 
 from container.service.service_handler import ServiceHandler
-from container.transport.seam import SnapshotWriter
 from container.transport.streams import Publication
+from container.transport.transport_seam import SnapshotWriter
 
 @final
 class ObservedService(ServiceHandler):

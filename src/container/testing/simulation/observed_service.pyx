@@ -13,7 +13,7 @@ from container.service.session_messages cimport SessionMessages
 from container.service.snapshot_loader cimport SnapshotImage
 from container.service.snapshot_taker cimport SnapshotPublication
 from container.transport.frames cimport MAX_MESSAGE_LENGTH, BufferVector, Claim, FrameHeader
-from container.transport.seam cimport SnapshotWriter
+from container.transport.transport_seam cimport SnapshotWriter
 from container.transport.streams cimport Publication
 
 cdef enum:

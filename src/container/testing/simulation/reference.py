@@ -11,11 +11,11 @@ from container.testing.memory.manual_time import ManualClock
 from container.testing.memory.member_context import MemberContext, boot_time_ns, place
 from container.testing.memory.memory_transport import MemoryDriver
 from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
-from container.testing.simulation.member import EGRESS_CHANNEL, INITIAL_TERM_ID, is_expected
 from container.testing.simulation.observed_service import ObservedService
+from container.testing.simulation.simulated_member import EGRESS_CHANNEL, INITIAL_TERM_ID, is_expected
 
 if TYPE_CHECKING:
-    from container.testing.simulation.cluster import Answer, SimulatedCluster
+    from container.testing.simulation.simulated_cluster import Answer, SimulatedCluster
 
 _NUMBER = 31
 """Of its host: no member has it."""

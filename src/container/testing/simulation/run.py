@@ -17,11 +17,11 @@ from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, ForkedError
 from container.settings.callback_errors import HALT
 from container.testing.memory.memory_member import Service, ServiceFactory
-from container.testing.simulation.cluster import Answer, Finding, SimulatedCluster
 from container.testing.simulation.plan import Plan, check
 from container.testing.simulation.reference import reference_answers
-from container.testing.simulation.report import Story, report_of, script_of
+from container.testing.simulation.run_report import Story, report_of, script_of
 from container.testing.simulation.shrink import shrink
+from container.testing.simulation.simulated_cluster import Answer, Finding, SimulatedCluster
 from container.testing.simulation.swarm import Payloads, expand
 
 _PROBE_EVERY = 8

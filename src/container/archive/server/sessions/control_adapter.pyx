@@ -13,7 +13,7 @@ import re
 from container.archive.server.sessions.control_handler import ControlRequest
 from container.codecs cimport archive as codec
 from container.codecs cimport sbe
-from container.codecs.messages import MESSAGE_NAMES, decode
+from container.codecs import messages
 from container.common.sealed cimport hide, seal
 from container.errors import ArchiveError, CodecError
 from container.transport.fragment_assembler cimport FragmentAssembler
@@ -44,7 +44,7 @@ _SEARCHES = (
 def _methods():
     """The handler's method for each message that is a request, by template id."""
     methods = {}
-    for template_id, name in MESSAGE_NAMES["archive"].items():
+    for template_id, name in messages.MESSAGE_NAMES["archive"].items():
         words = re.match("(.+)Request2?$", name)
         if name in _NAMED:
             methods[template_id] = _NAMED[name]
@@ -146,7 +146,7 @@ cdef class ControlAdapter(FragmentHandler):
                 f"expected schemaId={codec.ARCHIVE_SCHEMA_ID}, actual={message.schema_id} from {self._sender()}")
         if message.template_id in _METHODS:
             try:
-                _, fields = decode("archive", (<const char*> buffer)[:length], keeps_nulls=True)
+                _, fields = messages.decode("archive", (<const char*> buffer)[:length], keeps_nulls=True)
             except CodecError as error:
                 raise ArchiveError(f"request {message.template_id}: {error} from {self._sender()}") from None
             self._call(message.template_id, fields)

@@ -4,8 +4,8 @@ from typing import Literal, Protocol, final, type_check_only
 
 from container.archive.authentication import Authenticator, AuthorisationService
 from container.archive.server.sessions.control_handler import ControlRequest
-from container.transport.seam import Client
 from container.transport.streams import Image
+from container.transport.transport_seam import Client
 
 SESSION_CLOSED: str
 STATES: tuple[str, ...]

@@ -25,7 +25,7 @@ from container.common.sealed cimport hide, seal
 from container.common.semantic_version import format_version, major_version
 from container.errors import ArchiveError, ArchiveEvent, RegistrationError
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport Image, publication_result_name
 
 cdef int32_t CONTROL_SESSION_TYPE_ID = CounterType.ARCHIVE_CONTROL_SESSION

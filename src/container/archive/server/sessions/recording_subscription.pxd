@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.archive.server.sessions.control_session cimport ControlSession
 from container.archive.server.sessions.recording_session cimport RecordingSession
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport Image, PendingAdd, Subscription
 
 

@@ -4,8 +4,8 @@ from typing import final
 from container.archive.server.sessions.control_session import ControlSession
 from container.archive.server.sessions.recording_session import RecordingSession
 from container.errors import ArchiveError
-from container.transport.seam import Client
 from container.transport.streams import Subscription
+from container.transport.transport_seam import Client
 
 @final
 class RecordingSubscription:

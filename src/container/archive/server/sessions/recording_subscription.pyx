@@ -9,7 +9,7 @@ from container.archive.server.sessions.control_session cimport ControlSession
 from container.archive.server.sessions.recording_session cimport RecordingSession
 from container.common.sealed cimport seal
 from container.transport.frames cimport NULL_VALUE
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport Image
 
 cdef class RecordingSubscription:

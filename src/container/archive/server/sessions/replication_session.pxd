@@ -6,7 +6,7 @@ from container.archive.server.sessions.control_session cimport ControlSession
 from container.archive.server.sessions.recording_session cimport RecordingSession
 from container.archive.server.sessions.recording_subscription cimport RecordingSubscription
 from container.transport.clocks cimport Clock
-from container.transport.seam cimport Client
+from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication
 
 

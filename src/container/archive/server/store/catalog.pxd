@@ -1,7 +1,7 @@
 # The catalog of an archive, open for writing. Upstream: Catalog.java; files/catalog.py reads it.
 from libc.stdint cimport int32_t, int64_t
 
-from container.storage.seam cimport Storage, StorageFile
+from container.storage.storage_seam cimport Storage, StorageFile
 
 
 cdef class Catalog:

@@ -15,7 +15,7 @@ from container.archive.server.store.window cimport CHUNK_LENGTH, FileWindow, win
 from container.common.sealed cimport hide
 from container.files.checksums cimport CHECKSUM_CRC32C, CHECKSUM_NONE
 from container.files.checksums cimport checksum as checksum_of
-from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile
+from container.storage.storage_seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from contextlib import suppress
 

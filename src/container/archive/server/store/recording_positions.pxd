@@ -1,7 +1,7 @@
 # How far the recordings in progress are written: archive.positions, a file beside the catalog, which upstream ignores.
 from libc.stdint cimport int64_t, uint8_t
 
-from container.storage.seam cimport Storage, StorageFile, StorageMap
+from container.storage.storage_seam cimport Storage, StorageFile, StorageMap
 
 
 cdef class RecordingPosition:                   # of one recording in progress

@@ -3,7 +3,7 @@ from typing import final
 
 from container.archive.server.store.facts import KnownPosition
 from container.files.catalog import RecordingDescriptor
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 
 POSITIONS_NAME: str
 

@@ -19,7 +19,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from container.common.sealed cimport hide
-from container.storage.seam cimport (
+from container.storage.storage_seam cimport (
     OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, OPEN_READ_ONLY, Storage, StorageFile, StorageMap,
 )
 

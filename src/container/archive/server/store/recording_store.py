@@ -27,7 +27,7 @@ from container.common.channel_uri import as_int32
 from container.errors import ArchiveError, ArchiveEvent, RecordingError
 from container.files.catalog import NULL_POSITION, POSITION_MAX, RecordingDescriptor
 from container.files.segments import segment_file_name, segment_position
-from container.storage.seam import CREATE, NO_FOLLOW, READ_ONLY, Storage
+from container.storage.storage_seam import CREATE, NO_FOLLOW, READ_ONLY, Storage
 
 _FRAME_ALIGNMENT = 32
 _TERM_LENGTH_MIN = 1 << 16

@@ -5,7 +5,7 @@ from typing import Literal
 from container.archive.server.store.catalog import Catalog
 from container.archive.server.store.facts import Recovered
 from container.archive.server.store.recording_positions import RecordingPositions
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 
 def recover(
     storage: Storage,

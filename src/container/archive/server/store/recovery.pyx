@@ -19,7 +19,7 @@ from container.codecs cimport sbe
 from container.common.sealed cimport hide
 from container.files.checksums cimport CHECKSUM_CRC32C, CHECKSUM_NONE
 from container.files.checksums cimport checksum as checksum_of
-from container.storage.seam cimport OPEN_CREATE, OPEN_NO_FOLLOW, Storage, StorageFile
+from container.storage.storage_seam cimport OPEN_CREATE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from container.archive.server.store.facts import Recovered
 from container.errors import ConfigurationError, RecordingError

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.archive.server.store.layout cimport Layout
-from container.storage.seam cimport Storage, StorageFile
+from container.storage.storage_seam cimport Storage, StorageFile
 
 
 cdef class SegmentReader:

@@ -3,7 +3,7 @@
 from typing import final
 
 from container.files.catalog import RecordingDescriptor
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 
 @final
 class SegmentReader:

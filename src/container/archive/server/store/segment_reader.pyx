@@ -16,7 +16,7 @@ from container.codecs cimport sbe
 from container.common.sealed cimport seal
 from container.files.checksums cimport CHECKSUM_NONE
 from container.files.checksums cimport checksum as checksum_of
-from container.storage.seam cimport OPEN_NO_FOLLOW, OPEN_READ_ONLY, Storage
+from container.storage.storage_seam cimport OPEN_NO_FOLLOW, OPEN_READ_ONLY, Storage
 
 from container.errors import RecordingError, RecordingUnavailableError
 

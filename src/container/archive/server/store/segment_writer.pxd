@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from container.archive.server.store.layout cimport Layout
 from container.archive.server.store.recording_positions cimport RecordingPosition
-from container.storage.seam cimport Storage, StorageFile
+from container.storage.storage_seam cimport Storage, StorageFile
 
 
 cdef class SegmentWriter:

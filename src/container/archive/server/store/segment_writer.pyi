@@ -5,7 +5,7 @@ from typing import final
 
 from container.archive.server.store.recording_positions import RecordingPosition
 from container.files.catalog import RecordingDescriptor
-from container.storage.seam import Storage
+from container.storage.storage_seam import Storage
 
 @final
 class SegmentWriter:

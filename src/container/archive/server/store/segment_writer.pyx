@@ -20,7 +20,7 @@ from container.codecs cimport sbe
 from container.common.sealed cimport seal
 from container.files.checksums cimport CHECKSUM_NONE
 from container.files.checksums cimport checksum as checksum_of
-from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile
+from container.storage.storage_seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from container.errors import ArchiveError
 

@@ -1,7 +1,7 @@
 # Reads a file at any offset through a block of memory.
 from libc.stdint cimport int64_t, uint8_t
 
-from container.storage.seam cimport StorageFile
+from container.storage.storage_seam cimport StorageFile
 
 cdef enum:
     CHUNK_LENGTH = 1024 * 1024                  # read at once

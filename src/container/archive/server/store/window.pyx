@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
 
 from container.common.sealed cimport hide
-from container.storage.seam cimport StorageFile
+from container.storage.storage_seam cimport StorageFile
 
 from container.errors import RecordingError
 

@@ -1,0 +1,28 @@
+# The log of a term that this member leads.
+from libc.stdint cimport int32_t, int64_t
+
+from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.log_recording cimport LogRecording
+from container.consensus.member_termination cimport MemberTermination
+from container.consensus.service_joins cimport ServiceJoins
+from container.transport.transport_seam cimport Client
+from container.transport.streams cimport PendingAdd
+
+
+cdef class LeaderLog:
+    cdef object _settings
+    cdef object _on_error
+    cdef Client _client
+    cdef LogPublisher _publisher
+    cdef LogRecording _recording
+    cdef ServiceJoins _joins
+    cdef MemberTermination _termination
+    cdef int64_t _channel_tag
+    cdef PendingAdd _pending_publication        # None: the driver is not asked for one
+    cdef object _join                           # generator; None: none is in progress
+    cdef int begin_publication(self, int64_t append_position, str log_endpoint, Py_ssize_t member_count) except -1
+    cdef object poll_publication(self)
+    cdef int begin_join(self, int64_t log_position, int32_t session_id, bint is_startup) except -1
+    cdef bint poll_join(self) except -1
+    cdef bint is_joining(self) noexcept
+    cpdef int close_join(self) except -1

@@ -1,0 +1,20 @@
+# What a leader appends to the log of its own accord.
+from container.consensus.cluster_clock cimport ClusterClock
+from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.member_status cimport MemberStatus
+from container.consensus.pending_service_messages cimport MessageAppender
+from container.consensus.position_queue cimport PositionQueue
+from container.consensus.timer_service cimport TimerHandler
+
+
+cdef class TimerAppender(TimerHandler):
+    cdef MemberStatus _status
+    cdef LogPublisher _log_publisher
+    cdef ClusterClock _cluster_clock
+    cdef PositionQueue _uncommitted
+
+
+cdef class ServiceMessageAppender(MessageAppender):
+    cdef MemberStatus _status
+    cdef LogPublisher _log_publisher
+    cdef ClusterClock _cluster_clock

@@ -1,0 +1,42 @@
+"""What a leader appends to the log of its own accord: timers that have expired, and messages that services offer."""
+from libc.stdint cimport int64_t, uint8_t
+
+from container.common.sealed cimport seal
+from container.consensus.cluster_clock cimport ClusterClock
+from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.member_status cimport MemberStatus
+from container.consensus.pending_service_messages cimport MessageAppender
+from container.consensus.position_queue cimport PositionQueue
+from container.consensus.timer_service cimport TimerHandler
+
+
+cdef class TimerAppender(TimerHandler):
+    """Appends the events of timers, and notes their correlation ids in ``uncommitted`` (PositionQueue)."""
+
+    def __init__(self, MemberStatus status not None, LogPublisher log_publisher not None,
+                 ClusterClock cluster_clock not None, PositionQueue uncommitted not None):
+        self._status, self._log_publisher = status, log_publisher
+        self._cluster_clock, self._uncommitted = cluster_clock, uncommitted
+
+    cpdef bint on_timer_event(self, int64_t correlation_id) except -1:
+        cdef int64_t position = self._log_publisher.append_timer(
+            self._status.leadership_term_id, correlation_id, self._cluster_clock.time())
+        if position <= 0:
+            return False
+        self._uncommitted.push(position, correlation_id)
+        return True
+
+
+cdef class ServiceMessageAppender(MessageAppender):
+    """Appends messages of services."""
+
+    def __init__(self, MemberStatus status not None, LogPublisher log_publisher not None,
+                 ClusterClock cluster_clock not None):
+        self._status, self._log_publisher, self._cluster_clock = status, log_publisher, cluster_clock
+
+    cdef int64_t append_message(self, int64_t cluster_session_id, const uint8_t* payload, size_t length) except? -6:
+        return self._log_publisher.append_message(
+            self._status.leadership_term_id, cluster_session_id, self._cluster_clock.time(), payload, length)
+
+
+seal((TimerAppender, ServiceMessageAppender))

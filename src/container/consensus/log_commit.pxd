@@ -1,0 +1,35 @@
+# What of the log is committed, and what this member has done that is not.
+from libc.stdint cimport int64_t
+
+from container.consensus.cluster_member cimport ClusterMembers
+from container.consensus.consensus_counters cimport ConsensusModuleCounters
+from container.consensus.log_recording cimport LogRecording
+from container.consensus.member_status cimport MemberStatus
+from container.consensus.member_termination cimport MemberTermination
+from container.consensus.position_queue cimport PositionQueue
+from container.consensus.session_manager cimport SessionManager
+from container.consensus.timer_service cimport TimerService
+
+
+cdef class LogCommit:
+    cdef ConsensusModuleCounters _counters
+    cdef ClusterMembers _members
+    cdef MemberStatus _status
+    cdef MemberTermination _termination
+    cdef LogRecording _recording
+    cdef SessionManager _sessions
+    cdef TimerService _timers
+    cdef list _trackers                         # PendingServiceMessageTracker of each service
+    cdef PositionQueue _uncommitted_timers      # correlation ids
+    cdef PositionQueue _uncommitted_states      # the state before each (ModuleState)
+    cdef object _end_of_term                    # of a term in the recording log (callable)
+    cdef int64_t _heartbeat_interval_ns
+    cdef int64_t _heartbeat_timeout_ns
+    cdef int64_t _updated_ns
+    cdef int begin_term(self, int64_t updated_ns) except -1
+    cdef int note_state(self, int64_t log_position) except -1
+    cdef bint has_uncommitted_state(self) except -1
+    cdef int update_as_leader(self, int64_t now_ns) except -1
+    cdef int update(self, int64_t now_ns, int64_t quorum_position) except -1
+    cdef int restore(self, int64_t commit_position) except -1
+    cdef int _sweep(self, int64_t commit_position) except -1

@@ -1,0 +1,103 @@
+"""What of the log is committed, and what this member has done that is not: that is swept, or rolled back.
+
+A leader commits what a quorum of members has recorded in its term. Its timers, sessions, messages of services and
+states go ahead of that.
+"""
+from libc.stdint cimport int64_t
+
+from container.common.sealed cimport seal
+from container.consensus.cluster_member cimport ClusterMembers
+from container.consensus.log_recording cimport LogRecording
+from container.consensus.member_status cimport STATE_CLOSED, MemberStatus, ModuleState
+from container.consensus.member_termination cimport MemberTermination
+from container.consensus.pending_service_messages cimport PendingServiceMessageTracker
+from container.consensus.position_queue cimport PositionQueue
+from container.consensus.session_manager cimport SessionManager
+from container.consensus.timer_service cimport TimerService
+
+cdef enum:
+    NULL_POSITION = -1
+
+
+cdef class LogCommit:
+    """The commit position of this member, and what is to be undone where the log behind it is lost.
+
+    Args:
+        context: concluded (ConsensusModuleContext).
+        members: of the cluster (ClusterMembers).
+        status, termination, recording, sessions, timers: of this member.
+        trackers: PendingServiceMessageTracker of each service (list).
+        uncommitted_timers: correlation ids of the timers whose events a leader has appended (PositionQueue).
+    """
+
+    def __init__(self, context, ClusterMembers members not None, MemberStatus status not None,
+                 MemberTermination termination not None, LogRecording recording not None,
+                 SessionManager sessions not None, TimerService timers not None, list trackers not None,
+                 PositionQueue uncommitted_timers not None):
+        self._counters, self._members, self._status = context.counters, members, status
+        self._termination, self._recording, self._sessions = termination, recording, sessions
+        self._timers, self._trackers, self._uncommitted_timers = timers, trackers, uncommitted_timers
+        self._uncommitted_states = PositionQueue()
+        self._end_of_term = recording.end_of_term
+        self._heartbeat_interval_ns = context.settings.leader_heartbeat_interval_ns
+        self._heartbeat_timeout_ns = context.settings.leader_heartbeat_timeout_ns
+
+    cdef int begin_term(self, int64_t updated_ns) except -1:
+        """A term begins; ``updated_ns``: when others heard of the commit position last."""
+        self._updated_ns = updated_ns
+        return 0
+
+    cdef int note_state(self, int64_t log_position) except -1:
+        """The state of just now ends with what is in the log up to this position: it comes back if that is lost."""
+        return self._uncommitted_states.push(log_position, <int64_t> self._status.state)
+
+    cdef bint has_uncommitted_state(self) except -1:
+        """Whether the state of just now is of something that is not committed."""
+        return len(self._uncommitted_states) > 0
+
+    cdef int update_as_leader(self, int64_t now_ns) except -1:
+        """Commit what a quorum has recorded; how much was done."""
+        cdef int64_t append_position = self._recording.position()
+        if append_position == NULL_POSITION:
+            return 0
+        self._members.this_member.set_log(self._status.leadership_term_id, append_position, now_ns)
+        return self.update(now_ns, min(
+            append_position, self._members.quorum_position(
+                self._status.leadership_term_id, self._end_of_term, now_ns, self._heartbeat_timeout_ns)))
+
+    cdef int update(self, int64_t now_ns, int64_t quorum_position) except -1:
+        """Commit the log up to a position; how much was done."""
+        if quorum_position > self._counters.commit_position.get() or (
+                now_ns - self._updated_ns >= self._heartbeat_interval_ns):
+            self._counters.commit_position.propose_max(quorum_position)
+            self._updated_ns = now_ns
+            self._sweep(quorum_position)
+            return 1
+        return 0
+
+    cdef int _sweep(self, int64_t commit_position) except -1:
+        cdef PendingServiceMessageTracker tracker
+        for tracker in self._trackers:
+            tracker.sweep_leader(commit_position)
+        self._uncommitted_timers.sweep(commit_position)
+        self._uncommitted_states.sweep(commit_position)
+        return self._sessions.sweep_uncommitted(commit_position)
+
+    cdef int restore(self, int64_t commit_position) except -1:
+        """Undo what is not committed: the log ends there."""
+        cdef PendingServiceMessageTracker tracker
+        cdef list states = self._uncommitted_states.after(commit_position)
+        for correlation_id in self._uncommitted_timers.after(commit_position):
+            self._timers.schedule(correlation_id, 0)
+        self._uncommitted_timers.clear()
+        for tracker in self._trackers:
+            tracker.restore_uncommitted(commit_position)
+        self._sessions.restore_uncommitted(commit_position)
+        if states and self._status.state != STATE_CLOSED:
+            self._status.set_state(<ModuleState> <int64_t> states[0], "rollback")
+            self._termination.forget()          # of a shutdown that is not in the log
+        self._uncommitted_states.clear()
+        return 0
+
+
+seal((LogCommit,))

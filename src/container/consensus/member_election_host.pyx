@@ -1,0 +1,312 @@
+"""The elections of a member: begun, taken on, and all that they ask of it (container.consensus.election_host).
+
+What an election asks for is done elsewhere, and this is where the two meet: the leader's side in ``leader_log``, the
+roll-back in ``term_preparation``, the replay in ``member_log_replay``.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from container.archive import error_codes
+from container.archive.client.async_archive cimport AsyncArchive
+from container.common.error_texts import message_of
+from container.common.log_events import log_event
+from container.common.sealed cimport seal
+from container.consensus import channels
+from container.consensus.archive_upkeep cimport ArchiveUpkeep
+from container.consensus.cluster_member cimport ClusterMembers
+from container.consensus.consensus_counters cimport TOGGLE_NEUTRAL, TOGGLE_SUSPEND
+from container.consensus.election import Election, Failures
+from container.consensus.election_host import ElectionState
+from container.consensus.ingress_adapter cimport IngressAdapter
+from container.consensus.leader_log cimport LeaderLog
+from container.consensus.log_adapter cimport LogAdapter
+from container.consensus.log_commit cimport LogCommit
+from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.log_recording cimport LogRecording
+from container.consensus.member_log_replay cimport MemberLogReplay
+from container.consensus.member_snapshots cimport MemberSnapshots
+from container.consensus.member_status cimport (
+    FOLLOWER, LEADER, STATE_ACTIVE, STATE_SNAPSHOT, STATE_SUSPENDED, MemberStatus,
+)
+from container.consensus.member_termination cimport MemberTermination
+from container.consensus.service_joins cimport ServiceJoins
+from container.consensus.session_manager cimport SessionManager
+from container.consensus.term_preparation cimport TermPreparation
+from container.consensus.timer_service cimport TimerService
+from container.errors import ClusterEvent
+from container.transport.frames cimport NULL_VALUE
+from container.transport.transport_seam cimport Client
+
+cdef enum:
+    NS_PER_MS = 1_000_000
+
+
+cdef class MemberElectionHost:
+    """Begins elections, and does what they ask for.
+
+    Args:
+        context: concluded (ConsensusModuleContext).
+        archive: of the member (AsyncArchive).
+        members: of the cluster (ClusterMembers).
+        status, sessions, timers, ingress, log_adapter, log_publisher, recording, commit, leader_log, joins, snapshots,
+            termination, upkeep: of this member.
+    """
+
+    def __init__(self, context, AsyncArchive archive not None, ClusterMembers members not None,
+                 MemberStatus status not None, SessionManager sessions not None, TimerService timers not None,
+                 IngressAdapter ingress not None, LogAdapter log_adapter not None, LogPublisher log_publisher not None,
+                 LogRecording recording not None, LogCommit commit not None, LeaderLog leader_log not None,
+                 ServiceJoins joins not None, MemberSnapshots snapshots not None,
+                 MemberTermination termination not None, ArchiveUpkeep upkeep not None):
+        cdef Client client = context.client
+        settings = context.settings
+        self._context, self._settings, self._on_error = context, settings, context.counted_error_handler
+        self._recording_log, self._node_state = context.recording_log, context.node_state_file
+        self._clock, self._cluster_clock, self._counters = client.clock, context.cluster_clock, context.counters
+        self._archive, self._members, self._status, self._sessions = archive, members, status, sessions
+        self._timers, self._ingress, self._log_adapter = timers, ingress, log_adapter
+        self._log_publisher, self._recording, self._commit = log_publisher, recording, commit
+        self._leader_log, self._joins, self._snapshots = leader_log, joins, snapshots
+        self._termination, self._upkeep = termination, upkeep
+        self._preparation = TermPreparation(
+            context, archive, status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log,
+            joins, snapshots, upkeep)
+        self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
+        self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
+        self._failures = Failures(settings.leader_heartbeat_timeout_ns)
+        self._failure_limit_ns = settings.driver_timeout_ms * <int64_t> NS_PER_MS
+
+    # For the agent
+
+    cdef bint can_enter(self) except -1:
+        """Whether the log may end here: not while services take a snapshot that is committed, or terminate."""
+        return self._status.state == STATE_ACTIVE or self._status.state == STATE_SUSPENDED or (
+            self._status.state == STATE_SNAPSHOT and self._commit.has_uncommitted_state())
+
+    cdef int enter(self, bint is_log_end_of_stream, str reason) except -1:
+        """Begin an election of a member that has worked in a term; ``is_log_end_of_stream``: the leader has closed."""
+        cdef int64_t append_position = max(
+            <int64_t> self._recording.plan.appended_log_position, self._recording.position())
+        cdef int64_t now_ns, pause_ns
+        self._status.set_role(FOLLOWER)
+        entry = self._recording_log.find_term_entry(self._status.leadership_term_id)
+        base = self._recording.plan.last_term_base_log_position if entry is None else entry.term_base_log_position
+        event = ClusterEvent(reason)
+        now_ns = self._clock.nano_time()
+        pause_ns = self._failures.add(now_ns, event)
+        self._on_error(event)
+        self._check_failures(now_ns, reason)
+        return self._begin(
+            False, self._status.leader.id if is_log_end_of_stream else NULL_VALUE, self._status.leadership_term_id,
+            base, append_position, pause_ns)
+
+    cdef int begin_at_start(self) except -1:
+        """Begin the election of a member that has started, as its recovery plan says."""
+        plan = self._recording.plan
+        return self._begin(
+            True, NULL_VALUE, plan.last_leadership_term_id, plan.last_term_base_log_position,
+            plan.appended_log_position, 0)
+
+    cdef int _begin(
+            self, bint is_node_startup, int32_t graceful_closed_leader_id, int64_t leadership_term_id,
+            int64_t term_base_log_position, int64_t append_position, int64_t pause_ns) except -1:
+        self._counters.election_count.increment()
+        self.election = Election(
+            self, self._settings, self._members, is_node_startup=is_node_startup,
+            graceful_closed_leader_id=graceful_closed_leader_id, leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position, log_position=self._counters.commit_position.get(),
+            append_position=append_position, failures=self._failures, pause_ns=pause_ns)
+        return 0
+
+    cdef int do_work(self, int64_t now_ns) except -1:
+        """Take the election that is in progress on; how much was done."""
+        cdef int work_count = 1
+        cdef object election = self.election
+        try:
+            work_count = election.do_work(now_ns)
+        except Exception as error:
+            election.handle_error(now_ns, error)
+            self._check_failures(now_ns, message_of(error))
+        return work_count
+
+    cdef int forget_failures(self, int64_t now_ns) except -1:
+        """Elections before this term no longer count once this member has led for a while."""
+        if self._failures.since_ns is not None and now_ns - self._leads_since_ns >= self._heartbeat_timeout_ns:
+            self._failures.forget()
+        return 0
+
+    cdef int on_archive_error(self, object error) except -1:
+        """The archive says that something has failed; it is reported already."""
+        cdef int64_t now_ns
+        if self.election is not None and error.code != error_codes.UNKNOWN_REPLAY:
+            now_ns = self._clock.nano_time()
+            self.election.handle_error(
+                now_ns, error if self._log_replay is None or self._log_replay.is_closed
+                else self._log_replay.failure(error))
+            self._check_failures(now_ns, message_of(error))
+        return 0
+
+    cpdef int close(self) except -1:
+        """Give up what is in progress."""
+        try:
+            self._preparation.close()
+        finally:
+            self._leader_log.close_join()
+        return 0
+
+    cdef int _check_failures(self, int64_t now_ns, str reason) except -1:
+        """End a member without others that has failed to lead for too long: whoever supervises it starts it again."""
+        cdef object since_ns = self._failures.since_ns
+        if since_ns is not None and self._members.count() == 1 and now_ns - <int64_t> since_ns >= (
+                self._failure_limit_ns):
+            self._termination.terminate(
+                False, f"it has not led for {self._failure_limit_ns / 1e9:g} s: {reason}")
+        return 0
+
+    # For the election: ElectionHost
+
+    @property
+    def role(self):
+        """Its role (int), of container.api.Role."""
+        return self._status.role
+
+    def set_role(self, int role):
+        """Take a role."""
+        self._status.set_role(role)
+
+    def set_election_state(self, int state, str reason):
+        """Show a state of the election."""
+        self.awaits = f"the election to end: its state is {ElectionState(state).name}"
+        log_event(
+            self._context.name, "election_state", state=ElectionState(state).name, reason=reason or "in order",
+            leadership_term_id=self._status.leadership_term_id)
+        self._counters.election_state.set(state)
+
+    def now_ns(self):
+        """The monotonic clock (int)."""
+        return self._clock.nano_time()
+
+    def random(self):
+        """A number from 0 to below 1 (float)."""
+        return self._context.random.random()
+
+    def report(self, error):
+        """Count and record an error."""
+        self._on_error(error)
+
+    def commit_position(self):
+        """Up to where the log is committed (int)."""
+        return self._counters.commit_position.get()
+
+    def is_taking_snapshot(self):
+        """Whether its state is SNAPSHOT (bool)."""
+        return self._status.state == STATE_SNAPSHOT
+
+    def candidate_term_id(self):
+        """The highest term that it voted for or stood for (int), from its disk."""
+        return self._node_state.candidate_term_id
+
+    def update_candidate_term_id(self, int64_t candidate_term_id, int64_t log_position):
+        """Stand for a term: it is on the disk when this returns."""
+        self._node_state.update_candidate_term_id(candidate_term_id, log_position, self._clock.epoch_ms())
+
+    def propose_max_candidate_term_id(self, int64_t candidate_term_id, int64_t log_position):
+        """Raise that term, and return it (int)."""
+        return self._node_state.propose_max_candidate_term_id(candidate_term_id, log_position, self._clock.epoch_ms())
+
+    def end_of_term(self, int64_t leadership_term_id):
+        """Where an older term ends in this member's log (int); 0 for one that it does not know, or that is open."""
+        return self._recording.end_of_term(leadership_term_id)
+
+    def ensure_term(self, int64_t initial_leadership_term_id, int64_t initial_term_base_log_position,
+                    int64_t leadership_term_id, int64_t term_base_log_position, int64_t log_position):
+        """Have a term in the recording log, and its end where that is known."""
+        if self._recording.recording_id != NULL_VALUE:
+            self._recording_log.ensure_coherent(
+                recording_id=self._recording.recording_id, initial_log_leadership_term_id=initial_leadership_term_id,
+                initial_term_base_log_position=initial_term_base_log_position, leadership_term_id=leadership_term_id,
+                term_base_log_position=term_base_log_position, log_position=log_position,
+                timestamp=self._cluster_clock.time())
+
+    def set_log_recording_id(self, int64_t recording_id):
+        """Note which recording is the log's."""
+        if recording_id != NULL_VALUE:
+            self._recording.set_recording_id(recording_id)
+
+    def begin_preparation(self, int64_t log_position):
+        """Undo what the last term has left open; :meth:`poll_preparation` looks after it."""
+        self._preparation.begin(log_position)
+
+    def poll_preparation(self):
+        """The append position (int) once it is done, -1 without a log; None: not yet."""
+        return self._preparation.poll()
+
+    def begin_log_publication(self, int64_t append_position):
+        """Ask for a publication that continues the log there; :meth:`poll_log_publication` looks after it."""
+        self._leader_log.begin_publication(
+            append_position, self._members.this_member.log_endpoint, self._members.count())
+
+    def poll_log_publication(self):
+        """Its session id (int) once it is there; None: not yet."""
+        return self._leader_log.poll_publication()
+
+    def begin_join_as_leader(
+            self, int64_t leadership_term_id, int64_t log_position, int32_t log_session_id, bint is_startup):
+        """Record the log publication and have the services join it; :meth:`poll_join_as_leader` looks after it."""
+        self._status.set_leadership_term(leadership_term_id)
+        self._leader_log.begin_join(log_position, log_session_id, is_startup)
+
+    def poll_join_as_leader(self):
+        """Whether all services have joined (bool)."""
+        return self._leader_log.poll_join()
+
+    def append_new_leadership_term_event(self, int64_t leadership_term_id, int64_t log_position):
+        """Append the first message of the term; whether the log took it (bool)."""
+        return self._log_publisher.append_new_leadership_term_event(
+            leadership_term_id, self._cluster_clock.time(), log_position,
+            self._settings.cluster_member_id, self._log_publisher.session_id(), self._cluster_clock.time_unit,
+            self._settings.app_version) > 0
+
+    def update_leader_position(self, int64_t now_ns, int64_t append_position, int64_t quorum_position):
+        """Commit the log up to a position; how much was done (int)."""
+        return self._commit.update(now_ns, quorum_position)
+
+    def new_log_replay(self, int64_t log_position, int64_t stop_position):
+        """Replay the member's own recording of the log (MemberLogReplay)."""
+        self._log_replay = MemberLogReplay(
+            self._context, self._archive, self._status, self._recording, self._log_adapter, self._snapshots,
+            self._joins, log_position, stop_position)
+        return self._log_replay
+
+    def publish_commit_position(self, int64_t commit_position, int64_t leadership_term_id):
+        """Send the commit position to all other members: there are none."""
+
+    def publish_canvass_position(
+            self, int64_t log_leadership_term_id, int64_t append_position, int64_t leadership_term_id):
+        """Say to all other members how far the log is: there are none."""
+
+    def election_complete(self, int64_t now_ns):
+        """There is a leader: work begins."""
+        election = self.election
+        self._leads_since_ns = now_ns
+        self._status.set_leadership_term(election.leadership_term_id)
+        if self._status.role == LEADER:
+            self._commit.begin_term(now_ns - self._heartbeat_interval_ns)
+            self._timers.set_current_time(self._cluster_clock.time())
+            # Only from SUSPEND a tool gets to RESUME.
+            self._counters.control_toggle.set(
+                TOGGLE_SUSPEND if self._status.state == STATE_SUSPENDED else TOGGLE_NEUTRAL)
+            self._sessions.prepare_for_new_term(election.is_leader_startup)
+        else:
+            self._commit.begin_term(now_ns)
+        self._counters.node_control_toggle.set(TOGGLE_NEUTRAL)
+        self._counters.commit_position.set(election.log_position)
+        self._status.leader = election.leader
+        self._members.set_leader(self._status.leader.id)
+        self._ingress.connect(channels.ingress_subscription_channels(
+            self._settings.ingress_channel, self._members.this_member.ingress_endpoint,
+            is_leader=self._status.role == LEADER, is_ipc_allowed=self._settings.is_ipc_ingress_allowed))
+        self.election = None
+        self._upkeep.look_soon()
+
+
+seal((MemberElectionHost,))

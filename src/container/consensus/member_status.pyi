@@ -1,0 +1,16 @@
+"""What a member is at present: its state, its role, its term and its leader."""
+
+from typing import Any, final
+
+from container.consensus.cluster_member import ClusterMember
+
+@final
+class MemberStatus:
+    """State, role, leadership term and leader of this member."""
+
+    state: int
+    role: int
+    leadership_term_id: int
+    leader: ClusterMember
+
+    def __init__(self, context: Any, leader: ClusterMember) -> None: ...

@@ -1,0 +1,14 @@
+# JoinLog to the services of a member, and their acks.
+from libc.stdint cimport int64_t
+
+from container.consensus.member_services cimport MemberServices
+from container.consensus.member_snapshots cimport MemberSnapshots
+from container.consensus.steps cimport Deadline
+
+
+cdef class ServiceJoins:
+    cdef int _member_id
+    cdef MemberServices _services
+    cdef MemberSnapshots _snapshots
+    cdef Deadline _deadline
+    cdef int64_t _log_position                  # of the join that services have yet to ack; NULL_POSITION: none

@@ -1,0 +1,36 @@
+# What the last term has left open is undone before an election.
+from libc.stdint cimport int64_t
+
+from container.archive.client.async_archive cimport AsyncArchive
+from container.consensus.archive_upkeep cimport ArchiveUpkeep
+from container.consensus.consensus_counters cimport ConsensusModuleCounters
+from container.consensus.ingress_adapter cimport IngressAdapter
+from container.consensus.leader_log cimport LeaderLog
+from container.consensus.log_adapter cimport LogAdapter
+from container.consensus.log_commit cimport LogCommit
+from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.log_recording cimport LogRecording
+from container.consensus.member_snapshots cimport MemberSnapshots
+from container.consensus.member_status cimport MemberStatus
+from container.consensus.service_joins cimport ServiceJoins
+from container.consensus.session_manager cimport SessionManager
+
+
+cdef class TermPreparation:
+    cdef ConsensusModuleCounters _counters
+    cdef AsyncArchive _archive
+    cdef MemberStatus _status
+    cdef SessionManager _sessions
+    cdef IngressAdapter _ingress
+    cdef LogAdapter _log_adapter
+    cdef LogPublisher _log_publisher
+    cdef LogRecording _recording
+    cdef LogCommit _commit
+    cdef LeaderLog _leader_log
+    cdef ServiceJoins _joins
+    cdef MemberSnapshots _snapshots
+    cdef ArchiveUpkeep _upkeep
+    cdef object _work                           # generator; None: none is in progress
+    cdef int begin(self, int64_t log_position) except -1
+    cdef object poll(self)
+    cpdef int close(self) except -1

@@ -1,0 +1,291 @@
+"""The settings of a container: each with its name, default, unit and range, and the table made of them.
+
+Names, defaults and meanings are those of upstream's ``ClusteredServiceContainer.Configuration`` and
+``AeronArchive.Configuration``. Where values come from: :mod:`container.settings.sources`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from container.common import aeron_defaults
+from container.settings import shared_fields as shared
+from container.settings.archive_table import archive_settings_table
+from container.settings.callback_errors import HALT, SKIP
+from container.settings.consensus_module_table import consensus_module_settings_table
+from container.settings.driver_table import driver_settings_table
+from container.settings.setting import (
+    INT32,
+    INT32_MAX,
+    MAX_SERVICE_COUNT,
+    Setting,
+    channel_field,
+    choice_field,
+    duration_field,
+    flag_field,
+    is_ascii,
+    number_field,
+    object_path_field,
+    path_field,
+    table_of,
+    table_rows,
+    text_field,
+)
+
+MAX_CLIENT_NAME_LENGTH = 100
+
+
+def _is_service_name(text: str) -> bool:
+    return is_ascii(text) and len(text) <= MAX_CLIENT_NAME_LENGTH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings with their defaults, validated by :func:`~container.settings.sources.load_settings`; read only."""
+
+    cluster_id: int = number_field(
+        "aeron.cluster.id", "Which cluster the service belongs to; several clusters may share one driver.", 0, *INT32
+    )
+    service_id: int = number_field(
+        "aeron.cluster.service.id",
+        "Which of the node's services this is; the ids begin at 0, without gaps.",
+        0,
+        0,
+        MAX_SERVICE_COUNT - 1,
+    )
+    service_name: str | None = text_field(
+        "aeron.cluster.service.name",
+        "Name of the agent's thread and of the Aeron client.",
+        None,
+        _is_service_name,
+        f"1 to {MAX_CLIENT_NAME_LENGTH} ASCII characters",
+        shown="`clustered-service-<cluster_id>-<service_id>`",
+    )
+    service_class_name: str | None = object_path_field(
+        "aeron.cluster.service.class.name", "The service's class, used when no service is given."
+    )
+    app_version: int = shared.APP_VERSION
+    cluster_dir: str | None = path_field(
+        "aeron.cluster.dir",
+        "Directory of the member's mark files and recording log; must be given.",
+        None,
+        shown="must be given",
+    )
+    mark_file_dir: str | None = path_field(
+        "aeron.cluster.mark.file.dir",
+        "Directory of the mark files alone, such as one in memory.",
+        None,
+        shown="`cluster_dir`",
+    )
+    services_dir: str | None = path_field(
+        "aeron.cluster.services.dir",
+        "Where the consensus module looks for the services' mark files. Only the consensus module uses it; it is "
+        "known here so that both can share their configuration.",
+        None,
+    )
+    aeron_dir: str | None = shared.AERON_DIR
+    aeron_library: str | None = shared.AERON_LIBRARY
+    driver_timeout_ms: int = shared.DRIVER_TIMEOUT_MS
+    control_channel: str = channel_field(
+        "aeron.cluster.control.channel",
+        "Channel between consensus module and services; must be the consensus module's.",
+        aeron_defaults.CONTROL_CHANNEL,
+    )
+    service_stream_id: int = shared.SERVICE_STREAM_ID
+    consensus_module_stream_id: int = shared.CONSENSUS_MODULE_STREAM_ID
+    replay_channel: str = channel_field(
+        "aeron.cluster.replay.channel", "Channel on which a snapshot is replayed.", aeron_defaults.REPLAY_CHANNEL
+    )
+    replay_stream_id: int = number_field(
+        "aeron.cluster.replay.stream.id",
+        "Stream on which a snapshot is replayed.",
+        aeron_defaults.REPLAY_STREAM_ID,
+        *INT32,
+    )
+    snapshot_channel: str = shared.SNAPSHOT_CHANNEL
+    snapshot_stream_id: int = number_field(
+        "aeron.cluster.snapshot.stream.id",
+        "Stream on which a snapshot is recorded. The consensus module reads the same property for its own snapshots, "
+        f"with default {aeron_defaults.CONSENSUS_MODULE_SNAPSHOT_STREAM_ID}.",
+        aeron_defaults.SERVICE_SNAPSHOT_STREAM_ID,
+        *INT32,
+    )
+    archive_control_channel: str = shared.local_control_channel_field(
+        "Channel of the archive's requests and responses."
+    )
+    archive_control_stream_id: int = number_field(
+        "aeron.archive.local.control.stream.id",
+        "Stream of the requests to the archive.",
+        aeron_defaults.ARCHIVE_CONTROL_STREAM_ID,
+        *INT32,
+    )
+    archive_response_stream_id: int = number_field(
+        "aeron.archive.control.response.stream.id",
+        "Base of the stream of the archive's responses, which is cluster_id * 100 + 100 + archive_response_stream_id "
+        "+ service_id + 1.",
+        aeron_defaults.ARCHIVE_RESPONSE_STREAM_ID,
+        *INT32,
+    )
+    archive_message_timeout_ns: int = shared.ARCHIVE_MESSAGE_TIMEOUT_NS
+    archive_message_retry_attempts: int = number_field(
+        "aeron.archive.message.retry.attempts",
+        "Attempts to send a request to the archive.",
+        aeron_defaults.ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
+        1,
+        INT32_MAX,
+    )
+    error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.service.error.buffer.length")
+    record_error_messages: bool = flag_field(
+        "aeron.cluster.service.error.messages",
+        "Whether error log and logger get the messages of exceptions, in which a service may put payloads. With false "
+        "they get type and stack: where it was raised. Events of the container keep their texts.",
+        True,
+    )
+    is_responding_service: bool = flag_field(
+        "aeron.cluster.service.responder", "Whether the service answers clients: false makes no egress.", True
+    )
+    log_fragment_limit: int = number_field(
+        "aeron.cluster.log.fragment.limit",
+        "Fragments of the log that one duty cycle handles at most; after 100 ms it takes no more.",
+        50,
+        1,
+        INT32_MAX,
+    )
+    delegating_error_handler: str | None = object_path_field(
+        "aeron.cluster.service.delegating.error.handler",
+        "Class whose instance gets each error first, and may pass it on to the error log.",
+    )
+    cycle_threshold_ns: int = duration_field(
+        "aeron.cluster.service.cycle.threshold", "Duty cycles that take longer are counted.", 100_000_000, least=0
+    )
+    snapshot_duration_threshold_ns: int = duration_field(
+        "aeron.cluster.service.snapshot.threshold", "Snapshots that take longer are counted.", 1_000_000_000, least=0
+    )
+    idle_strategy: str = shared.idle_strategy_field(
+        "aeron.cluster.idle.strategy", "What the agent does when there is nothing to do."
+    )
+    callback_error_policy: str = choice_field(
+        "aeron.cluster.service.callback.error.policy",
+        "What an exception of a callback for an event of the log means: `halt` ends the member, which replays the "
+        "event when it is started again; `skip` goes on without the event, as upstream does.",
+        HALT,
+        (HALT, SKIP),
+    )
+    cpu_affinity: int | None = number_field(
+        "aeron.cluster.service.cpu.affinity",
+        "Number of the processor on which the agent's thread runs, and no other (Linux).",
+        None,
+        0,
+        1023,
+        shown="any",
+    )
+    timer_slack_ns: int | None = duration_field(
+        "aeron.cluster.service.timer.slack",
+        "How late the system may wake the agent's thread when the idle strategy sleeps (Linux).",
+        None,
+        shown="the system's: 50us",
+    )
+    print_configuration: bool = flag_field(
+        "aeron.print.configuration", "Print the settings when the container starts.", False
+    )
+    fallback_logger: str = choice_field(
+        "aeron.fallback.logger",
+        "Where to print errors that do not fit in the error log.",
+        "stderr",
+        ("stderr", "stdout", "no_op"),
+    )
+
+    @property
+    def effective_service_name(self) -> str:
+        """``service_name``, or the default made from the ids."""
+        return self.service_name or f"clustered-service-{self.cluster_id}-{self.service_id}"
+
+
+_TABLE = table_of(Settings)
+
+
+def settings_table() -> dict[str, Setting]:
+    """All settings by name, in the order in which they are documented."""
+    return _TABLE
+
+
+def settings_markdown() -> str:
+    """The text of docs/settings.md."""
+    tables = (
+        (_MARKDOWN_HEAD, settings_table()),
+        (_ARCHIVE_HEAD, archive_settings_table()),
+        (_CONSENSUS_MODULE_HEAD, consensus_module_settings_table()),
+        (_DRIVER_HEAD, driver_settings_table()),
+    )
+    return "\n".join([line for head, table in tables for line in (head, *table_rows(table))] + [""])
+
+
+_MARKDOWN_HEAD = """\
+# Settings
+
+Look up here every setting: its name, what it does, its default. The function
+`container.settings.container_table.settings_markdown()` generates this page; a test compares them.
+
+Each setting is a keyword of `ClusteredServiceContainer.launch()`, `container.run()` and
+`ClusteredServiceContainer.Context`, an environment variable, a key of a TOML file, and an option of
+`aeron-cluster run`: `service_id`, `AERON_CLUSTER_SERVICE_ID`, `service_id = 1`, `--service-id 1`. When several
+are given, the keyword or option counts first, then the variable, then the file. The name of the TOML file is
+given by `config_file=`, `--config` or `AERON_CLUSTER_CONFIG_FILE`; it holds the settings at its top level, and no
+other keys but Aeron's properties. It has at most 64 KiB, and a key at most 16 parts. A variable that is empty counts
+as not given, and one that looks like the cluster's or the archive's and is none is logged, with the nearest name. Such
+a file:
+
+```toml
+cluster_dir = "/var/lib/auction"
+service_id = 1
+cycle_threshold_ns = "50ms"
+idle_strategy = "backoff(10,20,1us,50us)"
+```
+
+Variables mirror Aeron's system properties: `aeron.cluster.service.id` is `AERON_CLUSTER_SERVICE_ID`. The file may have
+the properties themselves: as quoted keys, `"aeron.cluster.service.id" = 1`, or as nested tables, `service.id = 1` in
+`[aeron.cluster]`. A file whose name ends with `.properties` is read as Java reads it; `--properties` is another name of
+`--config`. What has no effect is logged, what is no property of Aeron's is an error ([from Java](from-java.md)).
+
+`cluster_dir` and `archive_dir` must be given. The commands, and `container.run()`, refuse a directory that is not
+there: a mistyped path, or a disk that is not mounted, would begin an empty member. Make it with `mkdir` for a first
+start. `launch()` makes it.
+
+Durations are whole numbers, or text with a unit: `500ns`, `100us`, `2ms`, `1s`. Sizes are bytes, or text with
+`k`, `m` or `g`. Idle strategies are `noop`, `busy_spin` (also `spin`), `yield`, `sleep` and `backoff`, the last two
+with parameters if you like: `sleep(100us)`, `backoff(10,20,1us,50us)` (spins, yields, shortest and longest park);
+`sleep-ns` and `sleep-ms` are accepted as well.
+
+| setting | variable | default | allowed | meaning |
+| --- | --- | --- | --- | --- |"""
+
+_ARCHIVE_HEAD = """
+## An archive
+
+`Archive.launch()` and `aeron-cluster archive` ([an archive without Java](archive.md)) take an archive's settings from
+keywords or options, variables and a TOML file in the same way; `AERON_ARCHIVE_CONFIG_FILE` names the file. Names and
+defaults are upstream's, but for `threading_mode`, whose default is `DEDICATED` there.
+
+| setting | variable | default | allowed | meaning |
+| --- | --- | --- | --- | --- |"""
+
+_CONSENSUS_MODULE_HEAD = """
+## A consensus module
+
+`ConsensusModule.launch()` and `aeron-cluster consensus-module` ([a consensus module without Java](consensus-module.md))
+take a consensus module's settings in the same way; `AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE` names the file. Names
+and defaults are upstream's. Where a service reads the same variable, one value serves both: give
+`AERON_CLUSTER_SNAPSHOT_STREAM_ID`, whose defaults differ, to neither or by option.
+
+| setting | variable | default | allowed | meaning |
+| --- | --- | --- | --- | --- |"""
+
+_DRIVER_HEAD = """
+## A node's media driver
+
+The table `driver` of `aeron-cluster node` and `container.launch_node(driver=...)`
+([a whole cluster in one process](consensus-module.md#a-whole-cluster-in-one-process)). The last six are read from their
+variables when they are not given here; the others are not.
+
+| setting | variable | default | allowed | meaning |
+| --- | --- | --- | --- | --- |"""

@@ -1,0 +1,132 @@
+"""What a reader needs of a failed run: what was found, how to repeat it, and what led to it."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from container.common.values import shown
+from container.testing.simulation.plan import Plan
+from container.testing.simulation.simulated_cluster import Finding
+
+_STORY_LINES = 40
+
+
+class Story:
+    """The last lines of a run's story."""
+
+    def __init__(self, lines: int = _STORY_LINES) -> None:
+        self.lines: deque[str] = deque(maxlen=lines)
+
+    def __call__(self, line: str) -> None:
+        """Keep a line."""
+        self.lines.append(line if len(line) <= 240 else line[:240] + "...")
+
+
+def source_of(value: Any) -> str:
+    """A plan, or a part of it, as the Python expression that makes it; fields with their defaults are left out."""
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, msgspec.Struct):
+        fields = [
+            f"{field.name}={source_of(given)}"
+            for field in msgspec.structs.fields(value)
+            if (given := getattr(value, field.name)) != field.default
+        ]
+        return f"{type(value).__name__}({', '.join(fields)})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(source_of, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
+
+
+def script_of(plan: Plan, finding: Finding, service: Any, **arguments: Any) -> str:
+    """A test in Python that repeats a plan; ``arguments`` are those of ``simulate`` that are not the plan's."""
+    names = sorted(
+        {type(event).__name__ for event in plan.events}
+        | {type(part).__name__ for event in plan.events for part in _parts(event) if isinstance(part, enum.Enum)}
+        | {"Plan", "simulate"}
+    )
+    imports = {"container.testing.simulation": set(names)}
+    world = [
+        f"        {field.name}={source_of(given)},"
+        for field in msgspec.structs.fields(plan)
+        if field.name != "events" and (given := getattr(plan, field.name)) != field.default
+    ]
+    if any("TimeUnit." in line for line in world):
+        imports["container.api"] = {"TimeUnit"}
+    events = [f"            {source_of(event)}," for event in plan.events]
+    call, remarks = [_named(service, "MyService", imports)], []
+    if call[0] == "MyService" and getattr(service, "__qualname__", "") != "MyService":
+        remarks.append(f"    # MyService is {shown(service)}, which a test cannot import.")
+    call.append("plan=plan")
+    for name, value in arguments.items():
+        if not callable(value):
+            call.append(f"{name}={value!r}")
+            continue
+        call.append(f"{name}={_named(value, name, imports)}")
+        if call[-1] == f"{name}={name}" and getattr(value, "__qualname__", "") != name:
+            remarks.append(f"    # {name} is {shown(value)}, which a test cannot import.")
+    return "\n".join(
+        [
+            *(f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())),
+            "",
+            "",
+            f"def test_{finding.oracle}_of_seed_{plan.seed}():",
+            "    plan = Plan(",
+            *world,
+            *(["        events=(", *events, "        ),"] if events else []),
+            "    )",
+            *remarks,
+            f"    simulate({', '.join(call)})",
+            "",
+        ]
+    )
+
+
+def _named(value: Any, default: str, imports: dict[str, set[str]]) -> str:
+    """How a test names a class or function, which is added to ``imports``; ``default`` when it cannot import it."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    found: Any = sys.modules.get(module) if isinstance(module, str) else None
+    for part in name.split(".") if isinstance(name, str) else ():
+        found = getattr(found, part, None)
+    if not isinstance(module, str) or not isinstance(name, str) or found is not value:
+        return default
+    if module == "__main__":
+        module = str(getattr(sys.modules["__main__"].__spec__, "name", "my_service"))
+    imports.setdefault(module, set()).add(name.partition(".")[0])
+    return name
+
+
+def _parts(event: Any) -> list[Any]:
+    fields = msgspec.structs.fields(event)
+    return [given for field in fields if (given := getattr(event, field.name)) != field.default]
+
+
+def report_of(finding: Finding, plan: Plan, story: Sequence[str], script: str, runs: int, repeats: bool) -> str:
+    """The report of a failed run; ``repeats`` says whether another run of the plan came to the same finding."""
+    member = "" if finding.member is None else f" on member {finding.member}"
+    position = "" if finding.log_position < 0 else f" at log position {finding.log_position}"
+    remark = [] if repeats else ["", _DOES_NOT_REPEAT]
+    return "\n".join(
+        [
+            f"{finding.oracle}{member}{position}, after {finding.time_ms:.3f} ms: {finding.text}",
+            *remark,
+            "",
+            f"Seed {plan.seed}, shrunk to {plan.members} members, {len(plan.operations)} operations and "
+            f"{len(plan.faults)} faults in {runs} runs. Save this as a test:",
+            "",
+            script,
+            *(["What happened last:", *story] if story else []),
+        ]
+    )
+
+
+_DOES_NOT_REPEAT = (
+    "This failure does not repeat: another run of the same plan did something else. The service depends on something\n"
+    "outside the log, such as a clock, chance or an address. `aeron-cluster check` names the line of most such calls."
+)

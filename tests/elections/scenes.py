@@ -1,0 +1,125 @@
+"""Scenes of mixed clusters that random seeds meet seldom: each says for how long nobody led."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from container.api import Role
+from container.consensus.election_host import ElectionState
+from tests.elections.world import MS, Cluster, Member, Term
+
+S = 1_000 * MS
+LIMIT_NS = 100 * S
+
+
+def cluster_with_log(kinds: str, length: int, *, appointed: int = -1) -> Cluster:
+    """A cluster that is down, with a log of one term that all members have recorded and nobody has applied."""
+    cluster = Cluster(kinds, 7)
+    cluster.loss, cluster.append_chance = 0.0, 0.0
+    cluster.settings.appointed_leader_id = appointed
+    entries = [(0, 0), *((0, cluster.next_entry()) for _ in range(length - 1))]
+    for node in cluster.nodes:
+        node.disk.entries, node.disk.has_recording, node.disk.terms = list(entries), True, [Term(0, 0, -1)]
+    cluster.oracle.bases[0] = 0
+    return cluster
+
+
+def run_until(cluster: Cluster, is_there: Callable[[], bool], limit_ns: int = LIMIT_NS) -> int:
+    """Run until something is there; for how long that took (ns), at most the limit."""
+    begin = cluster.now_ns
+    while not is_there() and cluster.now_ns < begin + limit_ns:
+        cluster.tick()
+    return cluster.now_ns - begin
+
+
+def is_led(cluster: Cluster) -> bool:
+    """Whether one of those that are up leads all others that are."""
+    leader = cluster.leader()
+    return leader is not None and all(
+        node.election is None and node.leadership_term_id == leader.leadership_term_id
+        for node in cluster.nodes
+        if node.is_up
+    )
+
+
+def a_leader_dies_early(kinds: str) -> int:
+    """Member 0, whose log is the longest, dies when the others have heard of its term; how long until they have one."""
+    cluster = cluster_with_log(kinds, 20)
+    first, *others = cluster.nodes
+    first.disk.entries.append((0, cluster.next_entry()))
+    others[0].disk.entries = list(first.disk.entries)
+    for node in cluster.nodes:
+        node.start()
+
+    def is_heard() -> bool:
+        return first.role == Role.LEADER and sum(node.followed_term_id > 0 for node in others) >= 2
+
+    assert run_until(cluster, is_heard) < LIMIT_NS
+    first.crash()
+    return run_until(cluster, lambda: is_led(cluster))
+
+
+def one_copies_slowly(kinds: str) -> int:
+    """Three of five are up, and one of them copies for longer than a time-out; how long until there is a leader."""
+    cluster = cluster_with_log(kinds, 400, appointed=0)
+    cluster.copy_entries = 2
+    up = cluster.nodes[:3]
+    del up[2].disk.entries[20:]
+    for node in up:
+        node.start()
+    return run_until(cluster, lambda: is_led(cluster))
+
+
+def an_appointed_leader_dies_early(kinds: str) -> int:
+    """It dies when a follower has heard of its term, and comes back; how long until it leads."""
+    cluster = cluster_with_log(kinds, 20, appointed=0)
+    first, *others = cluster.nodes
+    for node in cluster.nodes:
+        node.start()
+    assert run_until(cluster, lambda: any(node.followed_term_id > 0 for node in others)) < LIMIT_NS
+    for _ in range(2):
+        cluster.tick()
+    first.crash()
+    for _ in range(50):
+        cluster.tick()
+    first.start()
+    return run_until(cluster, lambda: is_led(cluster))
+
+
+def one_comes_back_that_voted(kinds: str, *, has_restarted: bool) -> tuple[int, int, int]:
+    """The last member comes back to a healthy cluster with a candidate term 9 beyond it, and with less of the log.
+
+    For how long nobody led (ns), how many terms that took, and how long it took until it followed (ns).
+    """
+    cluster = cluster_with_log(kinds, 20)
+    cluster.append_chance = 0.3
+    last: Member = cluster.nodes[-1]
+    # Member 0 leads.
+    for node in cluster.nodes[1:]:
+        del node.disk.entries[19:]
+    for node in cluster.nodes:
+        node.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    leader = cluster.leader()
+    assert leader is cluster.nodes[0]
+    term = leader.leadership_term_id
+    if has_restarted:
+        last.crash()
+    else:
+        cluster.cuts = {last.id}
+        run_until(cluster, lambda: last.election is not None and last.election.state is ElectionState.CANVASS)
+        assert last.election is not None
+        last.election.candidate_term_id = term + 9
+    last.disk.candidate_term_id = term + 9
+    for _ in range(100):
+        cluster.tick()
+    cluster.leaderless_ns, cluster.cuts = 0, set()
+    if has_restarted:
+        last.start()
+    took_ns = run_until(cluster, lambda: is_led(cluster))
+    # It may only look so before anybody has heard of the candidate term.
+    took_ns += run_until(cluster, lambda: False, 2 * S) - 2 * S
+    took_ns += run_until(cluster, lambda: is_led(cluster))
+    now_leads = cluster.leader()
+    assert now_leads is not None
+    return cluster.leaderless_ns, now_leads.leadership_term_id - term, took_ns

@@ -1,0 +1,90 @@
+"""Mixed clusters of native members and of upstream's: scenes, and seeds with an oracle that says whose fault it is.
+
+``python -m tests.elections`` runs as many seeds as one likes, and ``python -m tests.elections exam`` takes rules out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.elections import exam, scenes
+from tests.elections.__main__ import run_seed
+from tests.elections.oracle import OURS, UPSTREAMS
+
+S = scenes.S
+MIXTURES = {
+    "NNN": 280,
+    "NJJ": 140,
+    "NNJ": 140,
+    "NNNNN": 140,
+    "NNNJJ": 100,
+    "NJJJJ": 100,
+    "NNNNNNN": 40,
+    "NNNNJJJ": 40,
+    "JJJNNNN": 20,
+}
+
+
+@pytest.mark.parametrize("kinds", MIXTURES)
+def test_no_rule_of_ours_lets_a_mixture_lose_anything_or_stand_still(kinds: str) -> None:
+    for seed in range(1, MIXTURES[kinds] + 1):
+        _, oracle, blame, text, *_ = run_seed(kinds, seed)
+        assert blame != OURS, f"{kinds}, seed {seed}, {oracle}: {text}"
+
+
+def test_upstreams_members_alone_lose_what_was_committed_and_the_oracle_says_whose_fault_it_is() -> None:
+    found = Counter(run_seed("JJJ", seed)[1:3] for seed in range(1, 201))
+    assert {blame for _, blame in found} == {"", UPSTREAMS}
+    assert sum(count for (oracle, _), count in found.items() if oracle in ("committed", "applied")) > 0
+
+
+@pytest.mark.parametrize("kinds", ["NJJJJ", "NNNJJ", "NNNNN", "JJJJJ"])
+def test_the_others_have_a_leader_soon_when_one_died_early(kinds: str) -> None:
+    assert scenes.a_leader_dies_early(kinds) < 10 * S
+
+
+@pytest.mark.parametrize("kinds", ["NJJJJ", "NNNJJ", "NNNNN", "JJJJJ"])
+def test_a_leader_opens_its_term_while_one_of_three_copies_for_long(kinds: str) -> None:
+    assert scenes.one_copies_slowly(kinds) < 40 * S
+
+
+@pytest.mark.parametrize("kinds", ["NNN", "NJJ", "JNN", "JNJ", "JJJ"])
+def test_an_appointed_leader_that_died_early_leads_again(kinds: str) -> None:
+    assert scenes.an_appointed_leader_dies_early(kinds) < 10 * S
+
+
+@pytest.mark.parametrize(
+    ("kinds", "has_restarted"), [("NJJJJ", True), ("JJJJN", True), ("JNNNN", True), ("NNNNN", False)]
+)
+def test_a_member_that_comes_back_with_votes_deposes_nobody(kinds: str, has_restarted: bool) -> None:
+    leaderless_ns, terms, took_ns = scenes.one_comes_back_that_voted(kinds, has_restarted=has_restarted)
+    assert (leaderless_ns, terms) == (0, 0)
+    assert took_ns < 10 * S
+
+
+def test_a_native_leader_begins_one_election_for_a_member_whose_votes_nobody_knows() -> None:
+    leaderless_ns, _, took_ns = scenes.one_comes_back_that_voted("NNNNN", has_restarted=True)
+    assert leaderless_ns < 2 * S
+    assert took_ns < 10 * S
+
+
+def test_seven_members_agree_in_each_mixture_of_a_seed() -> None:
+    for natives in range(8):
+        assert run_seed("N" * natives + "J" * (7 - natives), 3)[2] != OURS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", exam.read_rules(), ids=lambda rule: rule.name)
+def test_each_rule_that_is_taken_out_is_found_missing(rule: exam.Rule) -> None:
+    for first in exam.FIRSTS:
+        seed, _ = exam.find(rule, first, exam.SEEDS)
+        assert seed, f"nothing in {exam.SEEDS} seeds from {first}"
+
+
+def test_the_rules_of_the_exam_are_in_the_election() -> None:
+    rules = exam.read_rules()
+    assert len({rule.name for rule in rules}) == len(rules)
+    for rule in rules:
+        rule.election_class()
