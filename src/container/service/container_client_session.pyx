@@ -19,7 +19,10 @@ from container.transport.buffer_vectors cimport (
 )
 from container.transport.idle_strategy import parse_quantity
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.frames cimport ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, NOT_CONNECTED, BufferVector
+from container.transport.frames cimport (
+    ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, MAX_MESSAGE_LENGTH, MTU_LENGTH_MAX, NOT_CONNECTED,
+    TERM_LENGTH_MAX, TERM_LENGTH_MIN, BufferVector,
+)
 from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication
 
@@ -33,10 +36,6 @@ cdef enum:
     MIN_BACK_OFF_NS = 1_000_000_000
     MAX_BACK_OFF_NS = 32_000_000_000
     SESSION_HEADER_LENGTH = 32
-    TERM_LENGTH_MIN = 64 * 1024
-    TERM_LENGTH_MAX = 1024 * 1024 * 1024
-    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024   # of any publication
-    MTU_LENGTH_MAX = 65_504
 
 
 cdef int64_t _size_of(object uri, str name, int64_t least, int64_t most) except -1:

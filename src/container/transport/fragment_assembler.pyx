@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from container.common.sealed cimport seal
 from container.transport.frames cimport (
     ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_HEADER_LENGTH,
-    FrameHeader, align_frame,
+    MAX_MESSAGE_LENGTH, FrameHeader, align_frame,
 )
 from container.transport.streams cimport FragmentHandler, Subscription
 
@@ -25,7 +25,6 @@ cdef extern from "Python.h":
 cdef enum:
     NOT_BEGUN = -1
     INITIAL_CAPACITY = 4096
-    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024       # of any publication (upstream: FrameDescriptor.java)
 
 
 cdef class FragmentAssembler(FragmentHandler):

@@ -8,6 +8,10 @@ cdef enum:
     FRAME_FLAG_BEGIN = 0x80
     FRAME_FLAG_END = 0x40
     FRAME_FLAGS_UNFRAGMENTED = 0xC0
+    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024   # of any publication (upstream: FrameDescriptor.java)
+    MTU_LENGTH_MAX = 65504                  # of any channel
+    TERM_LENGTH_MIN = 64 * 1024
+    TERM_LENGTH_MAX = 1024 * 1024 * 1024
 
 
 # Results of an offer or a claim that are not positions.

@@ -15,8 +15,8 @@ from container.common.sealed cimport hide, seal
 from container.errors import AeronError, ConfigurationError
 from container.transport.frames cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_COMMIT, ACTION_CONTINUE, ADMIN_ACTION, FRAME_FLAGS_UNFRAGMENTED,
-    FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NULL_VALUE, BufferVector, FrameHeader,
-    align_frame,
+    FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_HEADER_LENGTH, MAX_MESSAGE_LENGTH, MAX_POSITION_EXCEEDED, MTU_LENGTH_MAX,
+    NULL_VALUE, TERM_LENGTH_MAX, TERM_LENGTH_MIN, BufferVector, FrameHeader, align_frame,
 )
 from container.transport.streams cimport BlockHandler, FragmentHandler
 
@@ -39,11 +39,6 @@ cdef enum:
 
     FRAME_TYPE_PADDING = 0
     FRAME_TYPE_DATA = 1
-
-    TERM_LENGTH_MIN = 64 * 1024
-    TERM_LENGTH_MAX = 1024 * 1024 * 1024
-    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024
-    MTU_LENGTH_MAX = 65504
 
 Frame = namedtuple(
     "Frame", "position term_id term_offset flags type session_id stream_id reserved_value payload")

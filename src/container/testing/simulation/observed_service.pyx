@@ -12,7 +12,7 @@ from container.service.service_handler cimport ServiceHandler
 from container.service.session_messages cimport SessionMessages
 from container.service.snapshot_loader cimport SnapshotImage
 from container.service.snapshot_taker cimport SnapshotPublication
-from container.transport.frames cimport BufferVector, Claim, FrameHeader
+from container.transport.frames cimport MAX_MESSAGE_LENGTH, BufferVector, Claim, FrameHeader
 from container.transport.transport_seam cimport SnapshotWriter
 from container.transport.streams cimport Publication
 
@@ -23,7 +23,6 @@ cdef enum:
     CLOSE = 4
     TERM = 5
     NO_SESSION = -1
-    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024
 
 cdef tuple _NAMES = ("nothing", "session message", "timer", "session open", "session close", "leadership term")
 
