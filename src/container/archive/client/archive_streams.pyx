@@ -120,8 +120,9 @@ cdef class Replay:
         self._client.invoke()
         self._find()
         if self._image is None and self._client.clock.nano_time() >= self._deadline_ns:
-            raise TimedOutError(f"waited {self._limit_ns / 1e9:g} s for the image of replay {self.replay_session_id} on "
-                                f"{self._subscription.channel}: it came too late, or came and went")
+            raise TimedOutError(
+                f"waited {self._limit_ns / 1e9:g} s for the image of replay {self.replay_session_id} on "
+                f"{self._subscription.channel}: it came too late, or came and went")
         return self._messages.poll(self._image, on_message, limit)
 
     cdef int _find(self) except -1:

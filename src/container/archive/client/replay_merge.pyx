@@ -281,9 +281,9 @@ cdef class ReplayMerge:
         if self._replay_session_id != NULL_VALUE:
             try:
                 self._connection.tell("StopReplayRequest", {"replay_session_id": self._replay_session_id})
+                self._replay_session_id = NULL_VALUE
             except ArchiveError:
-                return 0                    # close() tries again
-            self._replay_session_id = NULL_VALUE
+                pass                        # close() tries again
         return 0
 
     def close(self):
