@@ -259,7 +259,8 @@ def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
     async def main() -> None:
         async with scene() as made:
             closing = asyncio.ensure_future(made.archive.aclose())
-            asyncio.get_running_loop().call_soon(closing.cancel)  # once it has begun
+            await pause()
+            closing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await closing
             assert made.client.open_resources == []

@@ -238,7 +238,7 @@ def test_no_memory_in_a_duty_cycle_ends_the_run() -> None:
 @pytest.mark.parametrize("function", [error_texts.has_stack, error_texts.identify, error_texts.kind_of, is_foreign])
 def test_what_an_error_comes_through_makes_no_functions(function: Callable[..., object]) -> None:
     # Python 3.13.0 frees the code of a function for which it has no memory, while others use it.
-    pending, codes = [function.__code__, error_texts._without_digits.__code__], []
+    pending, codes = [function.__code__, error_texts._begin_of.__code__], []
     while pending:
         codes.append(pending.pop())
         pending += [each for each in codes[-1].co_consts if isinstance(each, CodeType)]

@@ -21,7 +21,7 @@ from container.archive.authentication import AllowAll, DenyAll
 from container.codecs import messages as codecs
 from container.common import log_events
 from container.common.aeron_defaults import EGRESS_STREAM_ID
-from container.consensus.consensus_module_context import BackupRequests
+from container.consensus.consensus_module_context import BackupRequests, ConsensusModuleContext
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
 from container.errors import (
     AgentTermination,
@@ -1839,6 +1839,26 @@ def test_its_end_leaves_the_client_that_it_was_given_open_and_nothing_added_to_i
     Client(world).connect(version=1 << 16)
     world.agent.close()
     assert world.member.open_resources == []
+    assert not seam.is_closed(world.member)
+
+
+@pytest.mark.parametrize("failing", ["add_publication", "new_archive_client", "new_timer_service"])
+def test_a_start_that_fails_leaves_nothing_on_the_client_that_it_was_given(
+    world: ConsensusWorld, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    # Nobody would read a subscription to the control channel that stays: services could send no more.
+    def fail(*arguments: object) -> None:
+        raise MemoryError("no memory")
+
+    world.stop()
+    if failing == "add_publication":
+        world.driver.fail_next_add("publication", error=MemoryError("no memory"))
+    else:
+        monkeypatch.setattr(ConsensusModuleContext, failing, fail)
+    with pytest.raises(MemoryError, match="no memory") as caught:
+        world.begin()
+    world.context.abandon()
+    assert world.member.open_resources == [], caught
     assert not seam.is_closed(world.member)
 
 

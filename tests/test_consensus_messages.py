@@ -378,6 +378,39 @@ def test_a_cluster_of_one_reports_what_others_say_and_goes_on() -> None:
     assert world.state == "ACTIVE"
 
 
+def test_a_standby_snapshot_of_thousands_is_refused_and_not_kept() -> None:
+    world = ConsensusWorld(is_standby_snapshot_accepted=True).lead()
+    client = world.driver.connect("stranger")
+    channel = "aeron:udp?endpoint=localhost:9020|term-length=1m"
+    publication = seam.add_publication(client, channel, CONSENSUS_STREAM_ID, exclusive=True)
+    world.work(3)
+    snapshot = {
+        "recording_id": 1,
+        "leadership_term_id": 0,
+        "term_base_log_position": 0,
+        "log_position": 2**62,
+        "timestamp": 0,
+        "service_id": 0,
+        "archive_endpoint": b"h:1",
+    }
+    message = codecs.encode(
+        "cluster",
+        "StandbySnapshot",
+        correlation_id=1,
+        version=3 << 8,
+        response_stream_id=9,
+        snapshots=[snapshot] * 2_000,
+        response_channel=b"aeron:udp?endpoint=h:7",
+        encoded_credentials=b"",
+    )
+    assert seam.offer(publication, message) > 0
+    world.work(30)
+    [error] = world.errors
+    assert str(error).startswith(f"consensus message of {len(message)} bytes from sessionId=")
+    assert str(error).endswith("StandbySnapshot: it may have 65536 bytes")
+    assert world.is_leading
+
+
 # The publications
 
 
@@ -487,6 +520,22 @@ def test_what_the_driver_refuses_is_reported_and_asked_for_again_after_a_second(
     world.work()
     assert all(each.publication is not None for each in peer.members.others())
     assert len(peer.errors) == 1
+
+
+def test_what_the_driver_refuses_for_one_member_holds_up_no_other() -> None:
+    world = World(1)
+    client = world.driver.connect("member-2")
+    world.driver.fail_next_add("exclusive_publication", 4, "no such host")
+    peer = ScriptedPeer(client, MEMBERS, 2)
+    world.peers[2] = peer
+    world.work()
+    publication = peer.member(1).publication
+    assert isinstance(publication, Publication)
+    world.driver.publication_results(publication.channel, CONSENSUS_STREAM_ID, [CLOSED])
+    assert not peer.publisher.commit_position(peer.member(1), 3, 96)
+    world.work()
+    assert peer.publisher.commit_position(peer.member(1), 3, 128)
+    assert peer.member(0).publication is None
 
 
 def test_what_is_taken_for_a_moment_is_asked_for_again_at_once_and_not_reported() -> None:

@@ -1232,6 +1232,59 @@ def test_a_member_of_upstreams_that_has_all_hears_of_no_commit_position_0() -> N
     assert [(call[0], call[4]) for call in scene.sent("new_term")] == [(2, 0), (3, 0)]
 
 
+def test_one_of_upstreams_that_has_not_said_its_position_hears_no_commit_position_of_zero() -> None:
+    scene = Scene(me=0, term=1, base=0, append=120)
+    scene.canvassed((2, -1, 0))
+    scene.hear("request_vote", 1, 110, 1, 1, UPSTREAM_VERSION)
+    scene.step(60_000 * MS)
+    scene.step(500 * MS)
+    scene.hear("vote", scene.election.candidate_term_id, -1, 0, 0, 2, True)
+    scene.step(1000 * MS)
+    scene.step(times=2)
+    assert scene.state == "LEADER_LOG_REPLICATION"
+    assert [(call[0], call[4]) for call in scene.sent("new_term")] == [(2, 0)]
+
+
+def test_upstreams_hear_nothing_of_what_was_counted_before_this_member_lost_it() -> None:
+    scene = Scene(term=1, base=0, position=50, append=120)
+    scene.host.ends = {1: 120}
+    scene.elected((0, 1, 120), (2, 1, 120), version=UPSTREAM_VERSION)
+    scene.step()
+    assert [call[4] for call in scene.sent("new_term")] == [120, 120]
+    following = (3, 100, 100)
+    scene.hear_new_term(2, log_term=2, term=9, base=100, following=following, version=-1)
+    scene.step(times=2)
+    scene.hear_new_term(2, log_term=2, term=9, base=100, following=following, version=-1)
+    scene.host.prepared = 100
+    scene.step(times=2)
+    scene.host.ends = {1: 100}
+    others = ((0, 2, 100), (2, 1, 80))
+    while scene.state != "CANDIDATE_BALLOT":
+        for member_id, term, position in others:
+            scene.hear("canvass_position", term, position, term, member_id, UPSTREAM_VERSION)
+        scene.step(50 * MS)
+    for member_id, term, position in others:
+        scene.hear("vote", scene.election.candidate_term_id, term, position, 1, member_id, True)
+    scene.step(times=2)
+    assert [call[3:5] for call in scene.sent("new_term")] == [(100, 80), (100, 80)]
+
+
+@pytest.mark.parametrize("base", [100, 120])
+def test_a_recorded_term_that_is_empty_is_looked_for_in_the_log_of_upstreams_leader(base: int) -> None:
+    """Upstream's names the next term alone: what lies before it can be of this member's term, or of the one before."""
+    scene = Scene(term=4, base=100, position=100)
+    scene.host.bases = {4: 100}
+    scene.canvassed()
+    scene.hear_new_term(log_term=4, term=7, base=150, following=(5, 120, 120), version=-1)
+    assert (scene.state, scene.sent("canvass_to")) == ("CANVASS", [(0, 3, 100, 4)])
+    scene.hear_new_term(log_term=3, term=7, base=150, following=(4, base, 120), version=-1)
+    scene.step()
+    if base == 100:
+        assert (scene.sent("drop_empty_term"), scene.sent("new_log_replication")) == ([], [(0, RECORDING_ID, 120)])
+    else:
+        assert (scene.sent("drop_empty_term"), scene.election.log_leadership_term_id) == ([(4,)], 3)
+
+
 def test_a_leader_waits_for_members_of_upstreams_however_long_they_are_silent() -> None:
     scene = Scene(me=0, count=5, term=1, base=0, position=60, append=120)
     scene.elected(*((each, 1, 120 if each == 1 else 60) for each in (1, 2, 3, 4)), version=UPSTREAM_VERSION)

@@ -874,6 +874,14 @@ def test_further_events_that_differ_by_numbers_count_as_one(log: DistinctErrorLo
     assert len(read_error_log(region)) == 22
 
 
+def test_further_events_that_differ_by_what_others_sent_count_as_one(log: DistinctErrorLog, region: bytearray) -> None:
+    for number in range(5_000):
+        name = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        log.record(ClusterEvent(f"CatchupPosition of member 1: no log can be sent to '{name}': it takes host:port"))
+    log.record(ClusterEvent("another one"))
+    assert len(read_error_log(region)) == 22
+
+
 def test_an_error_for_which_there_is_no_room_is_not_even_made_a_text(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,7 +182,7 @@ class Member:
             return
         try:
             self.election.do_work(now_ns)
-        except Violation:
+        except AssertionError:  # also a Violation: none of them is an error that the election may have
             raise
         except AgentTermination as error:
             if self.cluster.oracle.is_lossy:
@@ -204,7 +204,7 @@ class Member:
     def _hear(self, name: str, arguments: tuple[object, ...]) -> None:
         try:
             getattr(self, "on_" + name)(*arguments)
-        except Violation:
+        except AssertionError:  # also a Violation: none of them is an error that the election may have
             raise
         except Exception as error:
             if self.election is None:
@@ -464,9 +464,12 @@ class Member:
         terms = self.disk.terms
         if not terms:
             return -1
-        last = terms.pop()
-        assert (last.id, last.end) == (leadership_term_id, -1)
+        last = terms[-1]
+        assert last.id == leadership_term_id
+        # Open, or ended where it begins: a truncation to its base has done so.
+        assert last.end in (-1, last.base)
         assert last.base == len(self.disk.entries)
+        terms.pop()
         if terms:
             terms[-1].end = -1
         return terms[-1].id if terms else -1

@@ -171,7 +171,8 @@ def has_stack(error: BaseException) -> bool:
 def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, int]:
     """What distinguishes an error from others: its place (type and stack, with those of the causes), and all of it.
 
-    An error that was never raised has no stack: there its message with the digits left out counts as the place.
+    An error that was never raised has no stack: there the begin of its message counts as the place, up to the first
+    colon and without digits. What others sent, such as a channel, stands behind that, and makes no places.
     """
     places: list[object] = []
     messages: list[object] = []
@@ -186,7 +187,7 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
                 places.append(type_name(member))
                 messages.append(_edges(message_of(member, is_shown=has_message)))
     if len(places) == 1:
-        places.append(_without_digits(message_of(error, is_shown=has_message)))
+        places.append(_begin_of(message_of(error, is_shown=has_message)))
     place = hash(tuple(places))
     return place, hash((place, *messages))
 
@@ -194,8 +195,8 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
 def kind_of(error: BaseException) -> int:
     """What distinguishes kinds of errors: the type and the line that raised it, and those of its causes.
 
-    Code alone makes kinds, whatever clients send. An error that was never raised counts by its message up to the first
-    colon, without digits: what a client sent, such as its channel, stands behind that.
+    Code alone makes kinds, whatever clients send. An error that was never raised counts by the begin of its message, as
+    in :func:`identify`.
     """
     parts: list[object] = []
     for each in _chain(error)[0] if has_stack(error) else [error]:
@@ -203,7 +204,7 @@ def kind_of(error: BaseException) -> int:
         code, line = frames[-1] if frames else (None, 0)
         parts.append((type_name(each), code and code.co_filename, line))
     if parts[0] == (type_name(error), None, 0):
-        parts.append(_without_digits(message_of(error).partition(":")[0]))
+        parts.append(_begin_of(message_of(error)))
     return hash(tuple(parts))
 
 
@@ -370,5 +371,6 @@ def _edges(text: str) -> object:
     return text[:_EDGE_LENGTH], text[-_EDGE_LENGTH:], len(text)
 
 
-def _without_digits(text: str) -> str:
-    return "".join([character for character in text[:_EDGE_LENGTH] if not "0" <= character <= "9"])
+def _begin_of(text: str) -> str:
+    begin = text[:_EDGE_LENGTH].partition(":")[0]
+    return "".join([character for character in begin if not "0" <= character <= "9"])

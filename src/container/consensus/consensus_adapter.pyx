@@ -27,6 +27,7 @@ cdef enum:
     FRAGMENT_LIMIT = 10
     NULL_POSITION = -1
     NO_FLAGS = 0
+    MAX_STANDBY_SNAPSHOT_LENGTH = 64 * 1024     # of the message: it is kept, also of who is not authenticated
     VERSION_WITHOUT_PROTOCOL = 17       # up to here nothing of upstream's is where ours has the protocol version
 
 
@@ -265,6 +266,8 @@ cdef class ConsensusAdapter(FragmentHandler):
         cdef codec.StandbySnapshotSnapshots each
         cdef list snapshots = []
         check_codec(codec.standby_snapshot_wrap(&notification, buffer, length), "StandbySnapshot")
+        if length > MAX_STANDBY_SNAPSHOT_LENGTH:
+            raise CodecError(f"StandbySnapshot: it may have {MAX_STANDBY_SNAPSHOT_LENGTH} bytes")
         codec.standby_snapshot_snapshots_begin(&notification, &each)
         while codec.standby_snapshot_snapshots_next(&each):
             snapshots.append((

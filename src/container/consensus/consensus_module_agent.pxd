@@ -22,6 +22,7 @@ from container.consensus.member_start cimport MemberStart
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.pending_service_messages cimport MessageAppender, PendingServiceMessageTracker
+from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.timer_service cimport TimerService
 from container.transport.clocks cimport Clock
@@ -40,6 +41,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     # in and out
     cdef IngressAdapter _ingress
     cdef ConsensusModuleAdapter _service_adapter
+    cdef ServiceProxy _service_proxy
     cdef ConsensusAdapter _consensus
     cdef LogAdapter _log_adapter
     cdef readonly LogPublisher log_publisher

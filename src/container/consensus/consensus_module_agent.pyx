@@ -98,16 +98,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._log_adapter = LogAdapter(self, settings.log_fragment_limit)
         self._ingress = IngressAdapter(
             self, self._client, settings.ingress_stream_id, settings.ingress_fragment_limit, self._on_error)
-        self._service_adapter = ConsensusModuleAdapter(
-            self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self)
-        self._services = MemberServices(context, ServiceProxy(
-            self._client.add_publication(settings.control_channel, settings.service_stream_id)))
-        self._consensus = ConsensusAdapter(
-            self._client.add_subscription(
-                channels.consensus_subscription_channel(
-                    settings.consensus_channel, self.members.this_member.consensus_endpoint),
-                settings.consensus_stream_id),
-            self, self.members)
         self.backups = BackupAnswers(
             self._recording_log, service_count=settings.service_count,
             commit_position_counter_id=self._counters.commit_position.counter_id, members=self.members,
@@ -115,17 +105,41 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._counters.standby_snapshots is not None:
             self._standby_snapshots = StandbySnapshots(
                 self._recording_log, self._count_standby_snapshot, settings.standby_snapshot_delay_ns, self._on_error)
-        self._archive = context.new_archive_client()
-        self._make_parts(context)
+        self._wait_log = WaitLog(context.name)
+        try:
+            self._add_streams(context)
+            self._make_parts(context)
+        except BaseException:                   # the client may be somebody's who goes on with it
+            for stream in self._streams():
+                if stream is not None:
+                    self._attempt(stream.close)
+            raise
         self._services.watch(self._client)
         self._recording.watch(self._client)
-        self._wait_log = WaitLog(context.name)
+
+    def _add_streams(self, context):
+        settings = context.settings
+        self._service_adapter = ConsensusModuleAdapter(
+            self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self)
+        self._service_proxy = ServiceProxy(
+            self._client.add_publication(settings.control_channel, settings.service_stream_id))
+        self._consensus = ConsensusAdapter(
+            self._client.add_subscription(
+                channels.consensus_subscription_channel(
+                    settings.consensus_channel, self.members.this_member.consensus_endpoint),
+                settings.consensus_stream_id),
+            self, self.members)
+        self._archive = context.new_archive_client()
+
+    def _streams(self):
+        return self._archive, self._service_proxy, self._service_adapter, self._consensus
 
     def _make_parts(self, context):
         """Each of those that come first is known to some of those after it."""
         cdef PositionQueue timers = PositionQueue()
         cdef ServiceJoins joins
         cdef LeaderLog leader_log
+        self._services = MemberServices(context, self._service_proxy)
         self._timers = context.new_timer_service(
             TimerAppender(self._status, self.log_publisher, self._cluster_clock, timers))
         self._recording = LogRecording(context, self._archive)
@@ -418,11 +432,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     cdef int on_cluster_members_query(self, int64_t correlation_id, bint is_extended) except -1:
         if is_extended:
-            self._services.proxy.cluster_members_extended_response(
+            self._service_proxy.cluster_members_extended_response(
                 correlation_id, self._status.leader.id, self.members, self._clock.epoch_ms() * NS_PER_MS,
                 self._clock.nano_time())
         else:
-            self._services.proxy.cluster_members_response(
+            self._service_proxy.cluster_members_response(
                 correlation_id, self._status.leader.id, self.members.encode())
         return 0
 
@@ -642,8 +656,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._attempt(closable.close)
         self._attempt(self._tell_clients)       # without ingress: who connects again waits for the next start
         self._attempt(self._log_adapter_leave)
-        for closable in (
-                self.log_publisher, self._archive, self._services.proxy, self._service_adapter, self._consensus):
+        for closable in (self.log_publisher, *self._streams()):
             self._attempt(closable.close)
         self._attempt(self._close_sessions)
         self._attempt(self._remove_listeners)

@@ -13,7 +13,7 @@ cdef class ConsensusPublisher:
     cdef int32_t _member_id
     cdef int32_t _stream_id
     cdef int _missing_count                     # how many of the others have no publication
-    cdef int64_t _add_due_ns                    # when the driver may be asked again
+    cdef list _add_due_ns                       # when the driver may be asked again, for each of these
     cpdef int poll_adds(self, int64_t now_ns) except -1
     cpdef int close(self) except -1
     cpdef bint canvass_position(

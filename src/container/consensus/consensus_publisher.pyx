@@ -60,6 +60,7 @@ cdef class ConsensusPublisher:
         self._member_id = members.this_member.id
         self._others = members.others()
         self._pending = [None] * len(self._others)
+        self._add_due_ns = [0] * len(self._others)
         self._missing_count = len(self._others)
         for member in self._others:
             member.publication = None
@@ -85,7 +86,7 @@ cdef class ConsensusPublisher:
         try:
             if pending is not None:
                 member.publication = pending.poll()
-            elif now_ns >= self._add_due_ns:
+            elif now_ns >= <int64_t> self._add_due_ns[index]:
                 self._pending[index] = self._client.begin_add_publication(
                     member.consensus_channel, self._stream_id, True)
         except Exception as error:
@@ -98,7 +99,7 @@ cdef class ConsensusPublisher:
         # What the driver still has of a publication before is gone in a moment.
         if failure is not None and not (
                 isinstance(failure, RegistrationError) and failure.code == TEMPORARILY_UNAVAILABLE):
-            self._add_due_ns = now_ns + ADD_INTERVAL_NS
+            self._add_due_ns[index] = now_ns + ADD_INTERVAL_NS
             self._on_error(ClusterEvent(f"no consensus publication to member {member.id}: {failure}"))
         return 0
 

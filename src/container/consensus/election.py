@@ -523,6 +523,8 @@ class Election:
         self.leadership_term_id = self.candidate_term_id
         self._term_base_log_position = self.append_position
         self._announced_log_term_id = self.log_leadership_term_id
+        # Of this log: since this member last led, it may have lost what was counted then.
+        self._upstream_commit_position = 0
         self._enter(_S.LEADER_LOG_REPLICATION, now_ns, reason)
         self._host.begin_log_publication(self.append_position)
 
@@ -665,14 +667,18 @@ class Election:
         if self.log_session_id is not None:
             if member.is_upstream():
                 # Its own leaders count as here: what members said in another term as well. With 0 it would wait for
-                # this member for ever; where it has nothing to copy it can wait for more, and counts meanwhile.
+                # this member for ever; unless it is known to have something to copy first, it can wait for more.
                 self._upstream_commit_position = max(
                     self._upstream_commit_position,
                     self.log_position,
                     self._count_position(self._host.now_ns(), is_strict=False),
                 )
                 quorum_position = max(quorum_position, self._upstream_commit_position)
-                if quorum_position == 0 and 0 < self.append_position <= member.log_position:
+                if (
+                    quorum_position == 0
+                    and self.append_position > 0
+                    and not (NULL_POSITION < member.log_position < self.append_position)
+                ):
                     return
             self._host.publish_new_leadership_term(
                 member,
@@ -689,19 +695,35 @@ class Election:
     def _follow(self, leader: ClusterMember, message: NewLeadershipTerm) -> None:
         """Go after a leader's log, from where this member's differs."""
         now_ns = self._host.now_ns()
-        if message.log_leadership_term_id != self.log_leadership_term_id:
+        next_base = message.next_term_base_log_position
+        is_of_own_term = message.log_leadership_term_id == self.log_leadership_term_id
+        if not is_of_own_term and not self._is_answer_before_own_term(message):
             self._enter(_S.CANVASS, now_ns, "the leader does not know the term of this member's log yet")
             return
-        next_base = message.next_term_base_log_position
-        is_dropped = message.next_leadership_term_id == self.log_leadership_term_id < message.leadership_term_id
+        if (
+            message.protocol_version == NULL_VALUE
+            and next_base > self.append_position
+            and message.leadership_term_id > self.log_leadership_term_id
+            and self._host.base_of_term(self.log_leadership_term_id) == self.append_position
+        ):
+            # Nothing of this member's last term is here, and upstream's leader does not say whether that is in its log,
+            # or is one of those that its recording log leaves out. It says where it begins there when asked before it.
+            if is_of_own_term:
+                self._host.send_canvass_position(
+                    leader, self.log_leadership_term_id - 1, self.append_position, self.leadership_term_id
+                )
+            else:
+                self._drop_empty_term(now_ns)
+            return
+        last_term = self.log_leadership_term_id
+        is_dropped = is_of_own_term and message.next_leadership_term_id == last_term < message.leadership_term_id
         if is_dropped and next_base != NULL_POSITION:
             # The leader of this member's last term was cut off, and another went on with the log before that term.
             base = self._host.base_of_term(self.log_leadership_term_id)
             if NULL_POSITION < base < self.append_position:
                 self._begin_truncation(leader, message, base, now_ns)
             else:
-                self.log_leadership_term_id = self._host.drop_empty_term(self.log_leadership_term_id)
-                self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
+                self._drop_empty_term(now_ns)
             return
         # A leader in its election names its own term as the next one even where it is the addressee's. A member that
         # has recorded something of that term then hears of it late, and must not lose it.
@@ -714,7 +736,6 @@ class Election:
         self.is_leader_startup = message.is_startup
         self.leadership_term_id = message.leadership_term_id
         self.candidate_term_id = max(message.leadership_term_id, self.candidate_term_id)
-        self._upstream_commit_position = 0
         self.log_session_id = message.log_session_id
         self._term_base_log_position = message.term_base_log_position
         self._leader_recording_id = message.leader_recording_id
@@ -734,6 +755,18 @@ class Election:
             self._replicate(message.log_leadership_term_id, NULL_POSITION, next_base, now_ns)
         elif message.next_log_position != NULL_POSITION:
             self._replicate(message.next_leadership_term_id, next_base, message.next_log_position, now_ns)
+
+    def _is_answer_before_own_term(self, message: NewLeadershipTerm) -> bool:
+        """Whether one of upstream's says where this member's last term, which nothing is recorded of, begins."""
+        return (
+            message.protocol_version == NULL_VALUE
+            and message.log_leadership_term_id + 1 == message.next_leadership_term_id == self.log_leadership_term_id
+            and self._host.base_of_term(self.log_leadership_term_id) == self.append_position
+        )
+
+    def _drop_empty_term(self, now_ns: int) -> None:
+        self.log_leadership_term_id = self._host.drop_empty_term(self.log_leadership_term_id)
+        self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
 
     def _replicate(self, leadership_term_id: int, base_position: int, stop_position: int, now_ns: int) -> None:
         self._replication_leadership_term_id = leadership_term_id

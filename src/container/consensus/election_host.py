@@ -191,6 +191,7 @@ class ElectionHost(Protocol):
     def drop_empty_term(self, leadership_term_id: int) -> int:
         """Take the last term out of the recording log, which nothing is recorded of; the term before it is open again.
 
+        A truncation to its base may have ended it there.
         Return that one, -1 for none, once this would survive a crash.
         """
 

@@ -241,7 +241,7 @@ class AeronArchive(
                 self._connection.idle(self._idle, 0)
 
     def _confirm_end(self, replay: Replay) -> None:
-        """Hear of an error of a replay that has ended: the archive sends that before this answer."""
+        """Hear of an error of a replay that has ended: the archive reports it before it answers this request."""
         request = self._connection.ask(*self._stop_replay(replay.replay_session_id))
         try:
             while not request.is_done:

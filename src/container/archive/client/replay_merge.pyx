@@ -278,12 +278,13 @@ cdef class ReplayMerge:
 
     cdef int _stop_replay(self) except -1:
         """Tell the archive, if there is room: it ends a replay that nobody reads by itself."""
-        if self._replay_session_id != NULL_VALUE:
+        cdef int64_t replay_session_id = self._replay_session_id
+        if replay_session_id != NULL_VALUE:
+            self._replay_session_id = NULL_VALUE
             try:
-                self._connection.tell("StopReplayRequest", {"replay_session_id": self._replay_session_id})
-                self._replay_session_id = NULL_VALUE
+                self._connection.tell("StopReplayRequest", {"replay_session_id": replay_session_id})
             except ArchiveError:
-                pass                        # close() tries again
+                self._replay_session_id = replay_session_id     # close() tries again
         return 0
 
     def close(self):
