@@ -882,5 +882,7 @@ class Cluster:
         if isinstance(election, JavaElection) and election.state is ElectionState.FOLLOWER_REPLAY:
             return election.leader is not None and self.nodes[election.leader.id].is_java
         if isinstance(election, JavaElection) and election.state is ElectionState.LEADER_LOG_REPLICATION:
-            return True
+            # A native member of a newer term would have freed it.
+            newest = max((each.leadership_term_id for each in self.nodes if not each.is_java), default=-1)
+            return newest <= election.leadership_term_id
         return all(each.is_java for each in self.nodes)
