@@ -1188,6 +1188,22 @@ def test_cm30_an_abort_leaves_a_closed_term_alone_and_waits_for_services(world: 
     assert (term.log_position, term.is_term) == (position, True)
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_service_that_goes_away_before_it_acknowledges_the_end_ends_the_member(lost: int) -> None:
+    world = ConsensusWorld(services=2).lead()
+    world.services[lost].is_quiet = True
+    world.set_toggle(ABORT)
+    world.tick()
+    world.wait(1_000, 10)
+    assert (world.state, world.failure) == ("TERMINATING", None)
+    world.services[1 - lost].client.close()  # it has acknowledged: that is in order
+    world.wait(1_000, 10)
+    assert (world.state, world.failure) == ("TERMINATING", None)
+    world.services[lost].client.close()
+    assert not termination(world).is_expected
+    assert f"service {lost} is gone" in str(world.failure)
+
+
 def test_cm30_a_disk_that_fails_at_the_end_does_not_keep_a_member_from_ending() -> None:
     world = ConsensusWorld(file_sync_level=1).lead()
     world.services[0].is_quiet = True

@@ -71,6 +71,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef dict _expired_timers                   # correlation id -> how often it expired before it was scheduled
     cdef int64_t _heartbeat_timeout_ns
     cdef int64_t _slow_tick_deadline_ns         # of the monotonic clock, as the next
+    cdef int _missed_service_id                 # that went away before it acknowledged the end; NULL_VALUE: none
     cdef int64_t _mark_file_deadline_ns
     cdef object _wait_log                       # WaitLog
     cdef bint _is_waiting                       # as far as it is logged

@@ -81,6 +81,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._clock, self._recording_log = self._client.clock, context.recording_log
         self.members = ClusterMembers(context.members, settings.cluster_member_id)
         self._status = MemberStatus(context, self.members.this_member)
+        self._missed_service_id = NULL_VALUE
         self.log_publisher = LogPublisher()
         self.sessions = SessionManager(
             self._client, self._cluster_clock, self.log_publisher, authenticator=context.authenticator,
@@ -305,9 +306,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._termination.terminate(False, message_of(error))
 
     cdef int _check_services(self) except -1:
-        cdef int service_id = self._services.lost_service_id()
-        if service_id != NULL_VALUE and self._status.state != STATE_TERMINATING:
-            self._services.forget_lost()
+        cdef bint is_ending = self._status.state == STATE_TERMINATING
+        cdef int service_id = self._services.lost_service_id(is_ending)
+        if is_ending and service_id != self._missed_service_id:
+            self._missed_service_id = service_id        # what it acknowledged last is read in this turn
+        elif service_id != NULL_VALUE:
             self._on_error(ClusterEvent(f"Aeron client in service closed unexpectedly: serviceId={service_id}"))
             self._termination.terminate(False, f"service {service_id} is gone")
         return 0

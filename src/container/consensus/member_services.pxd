@@ -7,8 +7,9 @@ from container.transport.transport_seam cimport ClientListener
 
 cdef class ServiceListener(ClientListener):     # flags that the client's conductor sets, maybe on another thread
     cdef int64_t* _client_ids                   # of services that acked their start; NULL_VALUE: not yet
+    cdef bint* _are_lost
     cdef int _count
-    cdef int lost_service_id                    # NULL_VALUE: none
+    cdef bint is_any_lost
     cdef bint is_watched(self, int service_id) noexcept
     cdef int watch(self, int service_id, int64_t client_id) except -1
 
@@ -26,5 +27,4 @@ cdef class MemberServices:
     cdef bint has_reached(self, int64_t log_position) except -1
     cdef list poll_acks(self)
     cdef int remove_acks(self) except -1
-    cdef int lost_service_id(self) noexcept     # NULL_VALUE: none
-    cdef int forget_lost(self) noexcept
+    cdef int lost_service_id(self, bint is_ending) except? -2  # NULL_VALUE: none

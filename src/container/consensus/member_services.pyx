@@ -1,5 +1,5 @@
 """The services of a member, as its consensus module knows them: who they are, and what they have acknowledged."""
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t
 
 from container.common.sealed cimport hide, seal
@@ -11,7 +11,7 @@ from container.transport.transport_seam cimport Client, ClientListener
 
 
 cdef class ServiceListener(ClientListener):
-    """Remembers that a service is gone."""
+    """Remembers which services are gone."""
 
     def __cinit__(self, int count):
         cdef int service_id
@@ -21,10 +21,13 @@ cdef class ServiceListener(ClientListener):
             raise MemoryError("no memory for the client ids of services")
         for service_id in range(count):
             self._client_ids[service_id] = NULL_VALUE
-        self.lost_service_id = NULL_VALUE
+        self._are_lost = <bint*> PyMem_Calloc(max(1, count), sizeof(bint))
+        if self._are_lost == NULL:
+            raise MemoryError("no memory for what becomes of services")
 
     def __dealloc__(self):
         PyMem_Free(self._client_ids)
+        PyMem_Free(self._are_lost)
 
     cdef bint is_watched(self, int service_id) noexcept:
         return 0 <= service_id < self._count and self._client_ids[service_id] != NULL_VALUE
@@ -39,7 +42,7 @@ cdef class ServiceListener(ClientListener):
             return
         for service_id in range(self._count):
             if self._client_ids[service_id] == registration_id:
-                self.lost_service_id = service_id
+                self._are_lost[service_id] = self.is_any_lost = True
 
 
 cdef class MemberServices:
@@ -90,14 +93,17 @@ cdef class MemberServices:
         self._ack_id += 1
         return 0
 
-    cdef int lost_service_id(self) noexcept:
-        """The id of a service that is gone and should not be; NULL_VALUE for none."""
-        return NULL_VALUE if self.is_end_expected else self._listener.lost_service_id
+    cdef int lost_service_id(self, bint is_ending) except? -2:
+        """The id of a service that is gone and should not be; NULL_VALUE for none.
 
-    cdef int forget_lost(self) noexcept:
-        """It was looked at."""
-        self._listener.lost_service_id = NULL_VALUE
-        return 0
+        Where services are to end (``is_ending``), one may go once it has acknowledged that.
+        """
+        cdef int service_id
+        if self._listener.is_any_lost and not self.is_end_expected:
+            for service_id in range(self.count):
+                if self._listener._are_lost[service_id] and not (is_ending and self._acks.is_waiting(service_id)):
+                    return service_id
+        return NULL_VALUE
 
     def await_started(self, int64_t log_position):
         """Wait until all have started at a position; ClusterError where one has failed to."""

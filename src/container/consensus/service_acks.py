@@ -55,6 +55,10 @@ class ServiceAckQueues:
                 )
             )
 
+    def is_waiting(self, service_id: int) -> bool:
+        """Does an acknowledgement of this service wait for those of others?"""
+        return bool(self._queues[service_id])
+
     def has_reached(self, log_position: int, ack_id: int) -> bool:
         """Have all services acknowledged this position? What they acknowledged before it is dropped."""
         for queue in self._queues:
