@@ -247,6 +247,7 @@ def last_of(node: Member) -> tuple[int, int]:
 def adopt(node: Member, leader: Member, term_id: int, base: int, length: int) -> None:
     """Have a member take a leader's log from where its own differs, up to a length."""
     ours, theirs = node.disk, leader.disk
+    recorded = {term.id for term in ours.terms}
     common = 0
     while common < min(len(ours.entries), base) and ours.entries[common] == theirs.entries[common]:
         common += 1
@@ -255,7 +256,7 @@ def adopt(node: Member, leader: Member, term_id: int, base: int, length: int) ->
     older = [term for term in theirs.terms if term.id < term_id]
     ours.terms = [type(term)(term.id, term.base, term.end) for term in older if term.base <= position]
     if ours.terms and ours.terms[-1].end > position:
-        if len(ours.terms) > 1 and leader.cluster.random.random() < 0.5:
+        if len(ours.terms) > 1 and ours.terms[-1].id not in recorded and leader.cluster.random.random() < 0.5:
             del ours.terms[-1]  # which is recorded once all of it is copied
         else:
             ours.terms[-1].end = -1
