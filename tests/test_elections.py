@@ -1,6 +1,6 @@
 """Mixed clusters of native members and of upstream's: scenes, and seeds with an oracle that says whose fault it is.
 
-``python -m tests.elections`` runs as many seeds as one likes, and ``python -m tests.elections exam`` takes rules out.
+``./run elections`` runs as many seeds as one likes, and ``./run elections exam`` takes rules out.
 """
 
 from __future__ import annotations

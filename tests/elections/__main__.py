@@ -1,6 +1,6 @@
-"""Mixed clusters by the thousand, ``python -m tests.elections``: how often a rule is broken, and whose it is.
+"""Mixed clusters by the thousand, ``./run elections``: how often a rule is broken, and whose it is.
 
-``python -m tests.elections exam`` takes rules out of election.py one at a time, which the seeds must notice.
+``./run elections exam`` takes rules out of election.py one at a time, which the seeds must notice.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def explain(kinds: str, row: Row) -> None:
                 print(f"  {'J' * len(kinds)} with these: {', '.join(each or 'holds' for each in alone)}")
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Run seeds, or take the exam; the exit status is 1 where a rule of ours was broken."""
-    parser = argparse.ArgumentParser(prog="python -m tests.elections", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./run elections", description=__doc__)
     parser.add_argument(
         "words",
         nargs="*",
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
     parser.add_argument("--history", action="store_true", help="print what happened in the first seed")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if options.words[:1] == ["exam"]:
         return exam.main(options.words[1:], options.seeds or exam.SEEDS, exam.FIRSTS, options.jobs)
     mixtures = options.words or list(MIXTURES)
@@ -137,4 +137,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

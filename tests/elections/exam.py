@@ -1,4 +1,4 @@
-"""The exam of the mixtures, ``python -m tests.elections exam``: rules of election.py are taken out one at a time.
+"""The exam of the mixtures, ``./run elections exam``: rules of election.py are taken out one at a time.
 
 Each must be found within 2,000 seeds, in three disjoint ranges. The rules are in rules.toml: those of ours that differ
 from upstream's, and upstream's own.

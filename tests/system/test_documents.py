@@ -239,6 +239,7 @@ def check_command(words: list[str], patch: pytest.MonkeyPatch) -> None:
 
 
 MODULES = {
+    "elections": "tests.elections.__main__",
     "fuzz": "tests.fuzz.__main__",
     "histories": "tests.histories.__main__",
     "mutate": "tests.mutation.__main__",
