@@ -254,6 +254,9 @@ PLAN: dict[str, Plan] = {
     "docs/testing.md: Find what would diverge (python 3)": Checked("tests/test_check_environments.py does the same"),
     "docs/testing-clusters.md: A cluster (python)": Checked(_THREE_MEMBERS),
     "docs/testing-clusters.md: An archive (python)": Checked("tests/system/test_local_archive.py does the same"),
+    "docs/testing-clusters.md: Java's parts and this package's (python)": Checked(
+        "tests/system/test_local_archive.py has members of each kind, and one that becomes another"
+    ),
     "docs/testing-clusters.md: A whole node in one process (python)": Checked(
         "tests/system/test_native_node.py does the same"
     ),

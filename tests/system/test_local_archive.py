@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from container.aeron import AeronClient
 from container.errors import ArchiveError, ContainerError
+from container.testing.processes.java_tools import JavaError
 from container.testing.processes.local_archive import ARCHIVE_KINDS, ArchiveKind, LocalArchive, archive_process
 from container.testing.processes.local_cluster import LocalCluster, Service
 from container.testing.processes.process import Process, ProcessEndedError
@@ -155,18 +157,61 @@ def test_an_archive_is_java_s_or_ours(tmp_path: Path) -> None:
         "AERON_DIR": "d",
         "AERON_ARCHIVE_IDLE_STRATEGY": "backoff(10,20,1us,50us)",
     }
-    with pytest.raises(ContainerError, match="an archive is one of java, native, not 'python'"):
+    with pytest.raises(ContainerError, match="a part is one of java, native, not 'python'"):
         LocalArchive("python", tmp_path, tmp_path)  # type: ignore[arg-type]
 
 
-def test_members_have_the_archives_they_are_given(tmp_path: Path) -> None:
+def test_members_have_the_parts_they_are_given(tmp_path: Path) -> None:
     services = [Service([sys.executable])]
     kinds: tuple[ArchiveKind | None, ...] = ("native", "java", None)
-    with LocalCluster(services, member_count=3, base_dir=tmp_path, archives=kinds, separate_processes=[2]) as cluster:
+    with LocalCluster(
+        services,
+        member_count=3,
+        base_dir=tmp_path,
+        archives=kinds,
+        consensus_modules=(None, "native", None),
+        separate_processes=[2],
+    ) as cluster:
         nodes = [member.node for member in cluster.members]
         assert [node.archive_kind for node in nodes] == ["native", "java", "java"]
+        assert [node.consensus_module_kind for node in nodes] == ["java", "native", "java"]
+        assert [node.driver_kind for node in nodes] == ["java"] * 3
         assert all(len({id(node.driver), id(node.archive), id(node.process)}) == 3 for node in nodes)
         assert nodes[0].archive.command[1:4] == ["-m", "container", "archive"]
         assert nodes[0].archive.environment["AERON_ARCHIVE_SEGMENT_FILE_LENGTH"] == "16m"
-    with pytest.raises(ContainerError, match="2 archives: there are 3 members"):
-        LocalCluster(services, member_count=3, base_dir=tmp_path, archives=("java", "native"))
+        assert nodes[1].process.command[1:4] == ["-m", "container", "consensus-module"]
+        assert nodes[1].process.environment["AERON_CLUSTER_MEMBERS"].count("|") == 2
+    for name in ("drivers", "archives", "consensus_modules"):
+        with pytest.raises(ContainerError, match=f"2 {name}: there are 3 members"):
+            LocalCluster(services, base_dir=tmp_path, **{name: ("java", "native")})  # type: ignore[arg-type]
+    with pytest.raises(ContainerError, match="a part is one of java, native, not 'python'"):
+        LocalCluster(services, base_dir=tmp_path, consensus_modules="python")  # type: ignore[arg-type]
+
+
+def test_seven_members_without_java_need_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # where there is none
+    monkeypatch.setenv("AERON_JAR", str(tmp_path / "none.jar"))
+    kinds: Any = dict.fromkeys(("drivers", "archives", "consensus_modules"), "native")
+    with LocalCluster([Service([sys.executable])], member_count=7, base_dir=tmp_path, **kinds) as cluster:
+        assert {member.node.process.command[0] for member in cluster.members} == {sys.executable}
+        assert len({endpoints.ingress for endpoints in cluster.endpoints}) == 7
+        with pytest.raises(JavaError):
+            cluster.members[0].node.become(consensus_module="java")
+        assert cluster.members[0].node.consensus_module_kind == "native"
+
+
+def test_a_member_becomes_one_of_other_parts(tmp_path: Path) -> None:
+    with LocalCluster([Service([sys.executable])], member_count=1, base_dir=tmp_path) as cluster:
+        node = cluster.members[0].node
+        whole = node.process
+        assert node.processes == [whole]
+        node.become(consensus_module="native")
+        assert (node.driver_kind, node.archive_kind, node.consensus_module_kind) == ("java", "java", "native")
+        assert node.processes == [node.driver, node.archive, node.process]
+        assert whole not in node.processes
+        assert node.process.command[1:4] == ["-m", "container", "consensus-module"]
+        node.become(archive="native", consensus_module="java")
+        assert node.archive.command[1:4] == ["-m", "container", "archive"]
+        assert node.process.command[-1] == "io.aeron.cluster.ConsensusModule"
+        with pytest.raises(ContainerError, match="a part is one of java, native, not 'python'"):
+            node.become(driver="python")  # type: ignore[arg-type]

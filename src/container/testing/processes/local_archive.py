@@ -17,7 +17,10 @@ from container.testing.processes.process import Process, ToolResult, is_alive
 type ArchiveKind = Literal["java", "native"]
 
 ARCHIVE_KINDS: tuple[ArchiveKind, ...] = get_args(ArchiveKind.__value__)
-"""Java's ``io.aeron.archive.Archive``, and the archive of this package (``aeron-cluster archive``)."""
+"""Java's ``io.aeron.archive.Archive``, and the archive of this package (``aeron-cluster archive``).
+
+A media driver and a consensus module are of one of these kinds as well.
+"""
 
 MARK_FILE_NAME = "archive-mark.dat"
 
@@ -31,9 +34,10 @@ _READY_LIMIT_S = 60.0
 _TOOL_LIMIT_S = 60.0
 
 
-def _known(kind: ArchiveKind) -> ArchiveKind:
+def known_kind(kind: ArchiveKind) -> ArchiveKind:
+    """Return what it is given; raise ContainerError for what is no kind of a part."""
     if kind not in ARCHIVE_KINDS:
-        raise ContainerError(f"an archive is one of {', '.join(ARCHIVE_KINDS)}, not {kind!r}")
+        raise ContainerError(f"a part is one of {', '.join(ARCHIVE_KINDS)}, not {kind!r}")
     return kind
 
 
@@ -92,7 +96,7 @@ def archive_process(
         JavaError: there is no JVM.
     """
     environment: dict[str, str] = {}
-    if _known(kind) == "java":
+    if known_kind(kind) == "java":
         command = java_command(_JAVA_CLASS, class_path, properties=properties, flags=jvm_flags)
     else:
         known = {name: value for name, value in properties.items() if name.startswith(_NATIVE_PREFIXES)}
@@ -181,7 +185,7 @@ class LocalArchive:
             ContainerError: there is no such kind, or there are no free ports.
             JavaError: there is no JVM, or Aeron's jar cannot be fetched.
         """
-        self.kind = _known(kind)
+        self.kind = known_kind(kind)
         jar = resolve_jar()  # before there is anything to give back
         self.directory = directory
         self.aeron_dir = aeron_dir

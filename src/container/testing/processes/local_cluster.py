@@ -1,8 +1,9 @@
-"""Clusters of 1, 3 or 5 members as real processes: start, kill, stop, restart, wipe and cut off each part.
+"""Clusters of up to seven members as real processes: start, kill, stop, restart, wipe and cut off each part.
 
-A member is a Java node (:class:`~container.testing.node.Node`) with its services, in Python or Java. Members listen on
-addresses of their own: 127.0.0.1, 127.0.0.2, … or, in a :class:`~container.testing.network.Network`, on hosts of their
-own, which can be cut off.
+A member is a node (:class:`~container.testing.node.Node`) with its services. Media driver, archive, consensus module
+and services of each are Java's or this package's, and a restart may change them. Members listen on addresses of their
+own: 127.0.0.1, 127.0.0.2, … or, in a :class:`~container.testing.network.Network`, on hosts of their own, which can be
+cut off.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from container.errors import ContainerError
 from container.files.cnc_file import CncFile
 from container.testing.processes.endpoints import HOST, MemberEndpoints, PortReservation, ingress_endpoints
 from container.testing.processes.java_tools import JVM_FLAGS, as_environment
-from container.testing.processes.local_archive import ArchiveKind
+from container.testing.processes.local_archive import ArchiveKind, known_kind
 from container.testing.processes.network import Network
 from container.testing.processes.node import ModuleState, Node, make_directory
 from container.testing.processes.process import Process, ProcessEndedError, ToolResult, wait_until
@@ -40,7 +41,7 @@ __all__ = [
     "as_environment",
 ]
 
-MEMBER_COUNTS = (1, 3, 5)
+MEMBER_COUNTS = (1, 3, 5, 7)
 
 QUICK_FAILOVER: Mapping[str, str] = {
     "aeron.cluster.leader.heartbeat.interval": "200ms",
@@ -92,6 +93,7 @@ class JavaService:
 
 
 type Services = Sequence[Service | JavaService]
+type Kinds = ArchiveKind | Sequence[ArchiveKind | None] | None
 
 
 class LocalMember:
@@ -221,20 +223,32 @@ class LocalMember:
             running = ", ".join(f"{part.name} (pid {part.pid})" for part in parts if part.is_running)
             raise TimeoutError(f"{error}: still running: {running}\n{self.node.report()}") from None
 
-    def restart(self, *, services: Services | None = None) -> Self:
+    def restart(
+        self,
+        *,
+        services: Services | None = None,
+        driver: ArchiveKind | None = None,
+        archive: ArchiveKind | None = None,
+        consensus_module: ArchiveKind | None = None,
+    ) -> Self:
         """Kill what runs, free the mark files of the dead, and start node and services with the same files.
 
         Args:
-            services: as many others, which take the place of the old ones, such as a new release of each.
+            services: as many others, which take the place of the old ones, such as a new release of each, or
+                containers of the other kind.
+            driver, archive, consensus_module: ``java`` or ``native``: the kind of the part from now on.
 
         Raises:
-            ContainerError: their number is another one.
+            ContainerError: their number is another one, or a kind is none.
+            JavaError: there is no JVM for a part that becomes Java's, or Aeron's jar cannot be fetched.
         """
         if services is not None:
             if len(services) != len(self._services):
                 raise ContainerError(f"{len(services)} services: the node expects {len(self._services)}")
             self._services = tuple(services)
         self.kill()
+        if driver or archive or consensus_module:
+            self.node.become(driver=driver, archive=archive, consensus_module=consensus_module)
         self.node.release_mark_files()
         return self.start()
 
@@ -261,7 +275,9 @@ class LocalCluster:
         base_dir: Path | None = None,
         network: Network | None = None,
         separate_processes: Collection[int] = (),
-        archives: Sequence[ArchiveKind | None] = (),
+        drivers: Kinds = None,
+        archives: Kinds = None,
+        consensus_modules: Kinds = None,
         properties: Mapping[str, str] | None = None,
         class_path: Sequence[Path] = (),
         idle_strategy: str = "backoff",
@@ -271,13 +287,13 @@ class LocalCluster:
 
         Args:
             services: what runs on every member, or by member id what runs on each: a mixed cluster.
-            member_count: 1, 3 or 5.
+            member_count: 1, 3, 5 or 7.
             base_dir: where the members' directories are; made if needed and left in place by :meth:`close`. When not
                 given, a new directory, in memory where possible, which :meth:`close` removes.
             network: with hosts named by :meth:`network_hosts`; the members run there. It is not closed here.
             separate_processes: ids of members whose driver, archive and consensus module are a process each.
-            archives: whose archive each member has, in separate processes: ``java``, ``native``, or None for one that
-                :class:`~container.testing.node.Node` chooses; empty for that of every member.
+            drivers, archives, consensus_modules: whose each member has, in separate processes: ``java`` or ``native``
+                for all, or one for each member: None where :class:`~container.testing.node.Node` chooses.
             properties: of every node, on top of :data:`QUICK_FAILOVER`.
             class_path, idle_strategy, jvm_flags: as for :class:`~container.testing.node.Node`.
 
@@ -287,8 +303,8 @@ class LocalCluster:
         """
         if member_count not in MEMBER_COUNTS:
             raise ContainerError(f"member_count must be one of {MEMBER_COUNTS}, not {member_count}")
-        if len(archives) not in (0, member_count):
-            raise ContainerError(f"{len(archives)} archives: there are {member_count} members")
+        given = {"drivers": drivers, "archives": archives, "consensus_modules": consensus_modules}
+        kinds = {name: _kind_of_each(name, value, member_count) for name, value in given.items()}
         self.network = network
         self._owns_base_dir = base_dir is None
         forks.own(self)
@@ -311,7 +327,9 @@ class LocalCluster:
                 service_count=len(of_member),
                 base_dir=self.base_dir / f"member-{member_id}",
                 separate_processes=member_id in separate_processes,
-                archive=archives[member_id] if archives else None,
+                driver=kinds["drivers"][member_id],
+                archive=kinds["archives"][member_id],
+                consensus_module=kinds["consensus_modules"][member_id],
                 network_namespace=None if network is None else network[_host_name(member_id)].namespace,
                 **settings,
             )
@@ -474,16 +492,16 @@ class LocalCluster:
                 raise TimeoutError(f"{error}\n{self.report()}") from None
 
     def shut_down(self, limit_s: float = 60.0) -> None:
-        """Let all members take a snapshot and end (ClusterTool's ``shutdown``), and wait for their ends.
+        """Let all members take a snapshot and end (the tool's ``shutdown``), and wait for their ends.
 
         Raises:
-            ContainerError: there is no leader, or ClusterTool failed.
+            ContainerError: there is no leader, or it refused.
             TimeoutError: a member did not end.
         """
         self._end_all("shutdown", limit_s)
 
     def abort(self, limit_s: float = 60.0) -> None:
-        """Let all members end without a snapshot (ClusterTool's ``abort``), and wait for their ends.
+        """Let all members end without a snapshot (the tool's ``abort``), and wait for their ends.
 
         Raises:
             as :meth:`shut_down`.
@@ -491,9 +509,7 @@ class LocalCluster:
         self._end_all("abort", limit_s)
 
     def _end_all(self, action: str, limit_s: float) -> None:
-        result = self._leader_now().node.cluster_tool(action, limit_s=limit_s)
-        if result.return_code != 0:
-            raise ContainerError(f"ClusterTool {action} failed: {result.output}")
+        self._leader_now().node.ask_for(action, limit_s)
         for member in self.members:
             member.await_end(limit_s)
 
@@ -612,6 +628,13 @@ class LocalCluster:
 
 
 _CLIENT_HOST = "clients"
+
+
+def _kind_of_each(name: str, given: Kinds, member_count: int) -> list[ArchiveKind | None]:
+    each = [given] * member_count if given is None or isinstance(given, str) else list(given)
+    if len(each) != member_count:
+        raise ContainerError(f"{len(each)} {name}: there are {member_count} members")
+    return [None if kind is None else known_kind(kind) for kind in each]
 
 
 def _host_name(member_id: int) -> str:

@@ -7,10 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from container.errors import ContainerError
 from container.testing.processes.endpoints import HOST, MemberEndpoints, PortReservation
 from container.testing.processes.java_tools import as_environment
+from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.node import Node
 from container.testing.processes.process import Process
 
@@ -23,8 +25,6 @@ class NativeNode(Node):
     It is started, killed, waited for and looked into as any :class:`~container.testing.node.Node`, and needs no Java
     but for Java's clients and tools.
     """
-
-    needs_java = False
 
     def __init__(
         self,
@@ -53,7 +53,23 @@ class NativeNode(Node):
         self._row = PortReservation()
         self._port = self._row.take_row(5)
         endpoints = MemberEndpoints(0, *(f"{HOST}:{self._port + number}" for number in range(5)))
-        super().__init__(members=[endpoints], service_count=len(services), base_dir=base_dir, class_path=class_path)
+        super().__init__(
+            members=[endpoints],
+            service_count=len(services),
+            base_dir=base_dir,
+            class_path=class_path,
+            driver="native",
+            archive="native",
+            consensus_module="native",
+        )
+
+    def become(self, **kinds: ArchiveKind | None) -> Self:
+        """Refuse: all parts are one process.
+
+        Raises:
+            ContainerError: always.
+        """
+        raise ContainerError("a whole native node is one process: give a Node parts of other kinds")
 
     def await_mark_files_stale(self, limit_s: float = 15.0, say: Callable[[str], None] | None = None) -> None:
         """Return immediately: the locks of a native node go with its process, so it can start again.

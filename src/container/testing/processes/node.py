@@ -1,4 +1,4 @@
-"""One member of a cluster as real processes: Java's driver, archive and consensus module, and services around it."""
+"""One member of a cluster as real processes: driver, archive and consensus module, and services around them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from container.files.cnc_file import (
 from container.files.error_log import ErrorRecord
 from container.testing.processes.endpoints import MemberEndpoints, PortReservation, ingress_endpoints, members_string
 from container.testing.processes.java_tools import JVM_FLAGS, as_environment, find_java, java_command, resolve_jar
-from container.testing.processes.local_archive import ArchiveKind, archive_process, archive_properties
+from container.testing.processes.local_archive import ArchiveKind, archive_process, archive_properties, known_kind
 from container.testing.processes.process import Process, ToolResult, is_alive, wait_until
 from container.testing.processes.recordings import latest_snapshot, recorded_messages
 
@@ -45,6 +45,7 @@ _OTHERS_PREFIXES = ("aeron.cluster.", "aeron.archive.", "aeron.shared.idle.strat
 
 _SOCKET_BUFFER_LENGTH = 2 * 1024 * 1024
 _PART_LIMIT_S = 60.0
+_TOOL_MARGIN_S = 5.0  # it has a limit of its own, and says more
 
 # What a service and its consensus module must agree on, beyond directories and ids: passed on if set.
 _SHARED_PROPERTIES = (
@@ -86,14 +87,12 @@ class Node:
 
     With ``separate_processes`` driver, archive and consensus module are three processes instead of one, so that each
     can be killed alone: :attr:`driver`, :attr:`archive`, :attr:`process`. What is said of the node then holds for all
-    three. With ``archive="native"`` the one in the middle is this package's archive.
+    three. Each of the three may be Java's or this package's, and another one after :meth:`become`.
 
     The directories ``driver``, ``archive`` and ``cluster`` and the outputs of its processes lie in one base
     directory. They last over kills and restarts. :meth:`close`, or the end of a ``with`` block, ends all
     processes and removes the directories.
     """
-
-    needs_java = True
 
     def __init__(
         self,
@@ -136,11 +135,11 @@ class Node:
             network_namespace: where all processes of this node run; see :mod:`container.testing.processes.network`.
 
         Raises:
-            ContainerError: ``member_id`` is not one of ``members``, or there are no free ports.
+            ContainerError: ``member_id`` is not one of ``members``, a kind is none, or there are no free ports.
             JavaError: there is no JVM, or Aeron's jar cannot be fetched.
         """
-        # First, so that a missing JVM or jar leaves nothing behind.
-        if self.needs_java:
+        kinds: tuple[ArchiveKind | None, ...] = (driver, archive, consensus_module)
+        if self._needs_java(kinds):  # first, so that a missing JVM or jar leaves nothing behind
             find_java()
             resolve_jar()
         self._given_class_path = tuple(class_path)
@@ -162,15 +161,14 @@ class Node:
         self.properties = {**self._default_properties(), **(properties or {})}
         self.network_namespace = network_namespace
         #: Whose media driver the node has.
-        self.driver_kind: ArchiveKind = driver or "java"
+        self.driver_kind: ArchiveKind = known_kind(driver or "java")
         #: Whose archive the node has.
-        self.archive_kind: ArchiveKind = archive or "java"
+        self.archive_kind: ArchiveKind = known_kind(archive or "java")
         #: Whose consensus module the node has.
-        self.consensus_module_kind: ArchiveKind = consensus_module or "java"
-        self._parts = self._make_parts(separate_processes or any((driver, archive, consensus_module)))
-        #: The driver's, the archive's and the consensus module's process: the same one, unless they are separate.
-        self.driver, self.archive, self.process = self._parts[0], self._parts[len(self._parts) // 2], self._parts[-1]
-        self.processes = list(self._parts)
+        self.consensus_module_kind: ArchiveKind = known_kind(consensus_module or "java")
+        #: The processes of the node and of what was started around it.
+        self.processes: list[Process] = []
+        self._set_parts(separate_processes or any(kinds))
         self._cnc_file: CncFile | None = None
         self._tool_run_count = 0
 
@@ -178,6 +176,51 @@ class Node:
     def class_path(self) -> tuple[Path, ...]:
         """What Java's programs see: Aeron's jar, and what was given. Raises JavaError when the jar cannot be had."""
         return (resolve_jar(), *self._given_class_path)
+
+    @staticmethod
+    def _needs_java(kinds: Sequence[ArchiveKind | None]) -> bool:
+        return not all(kind == "native" for kind in kinds)
+
+    def _set_parts(self, separate_processes: bool) -> None:
+        self._parts = self._make_parts(separate_processes)
+        #: The driver's, the archive's and the consensus module's process: the same one, unless they are separate.
+        self.driver, self.archive, self.process = self._parts[0], self._parts[len(self._parts) // 2], self._parts[-1]
+        self.processes[:0] = self._parts
+
+    def become(
+        self,
+        *,
+        driver: ArchiveKind | None = None,
+        archive: ArchiveKind | None = None,
+        consensus_module: ArchiveKind | None = None,
+    ) -> Self:
+        """Have parts of other kinds from the next start on, over the same files; each in a process of its own.
+
+        Args:
+            driver, archive, consensus_module: ``java`` or ``native``; what is not given stays as it is.
+
+        Raises:
+            ContainerError: the node runs, or a kind is none.
+            JavaError: there is no JVM, or Aeron's jar cannot be fetched.
+        """
+        self._require_end()
+        kinds = [
+            known_kind(new or old)
+            for new, old in (
+                (driver, self.driver_kind),
+                (archive, self.archive_kind),
+                (consensus_module, self.consensus_module_kind),
+            )
+        ]
+        if self._needs_java(kinds):
+            find_java()
+            resolve_jar()
+        self.driver_kind, self.archive_kind, self.consensus_module_kind = kinds
+        for part in self._parts:
+            part.close()
+            self.processes.remove(part)
+        self._set_parts(True)
+        return self
 
     def _make_parts(self, separate_processes: bool) -> list[Process]:
         if not separate_processes:
@@ -187,7 +230,7 @@ class Node:
             f"archive-{self.member_id}",
             self.properties,
             directory=self.base_dir,
-            class_path=self.class_path,
+            class_path=self.class_path if self.archive_kind == "java" else (),
             jvm_flags=self.jvm_flags,
             network_namespace=self.network_namespace,
         )
@@ -505,17 +548,37 @@ class Node:
             return_code = tool.start().wait(limit_s)
             return ToolResult(return_code, tool.output() + tool.errors())
 
-    def take_snapshot(self, limit_s: float = 60.0) -> None:
-        """Ask this node, which leads, for a snapshot with ClusterTool, and wait until it is taken here.
+    def ask_for(self, action: str, limit_s: float = 60.0) -> None:
+        """Ask this node, which leads, for ``snapshot``, ``shutdown``, ``abort``, ``suspend`` or ``resume``.
+
+        With a consensus module of Java's Java's ClusterTool asks, with a native one the word of ``aeron-cluster``.
 
         Raises:
-            ContainerError: ClusterTool refused, as when this node does not lead; the text holds its output.
+            ContainerError: it was refused, as when this node does not lead; the text holds the tool's output.
+            TimeoutError: the tool did not end within ``limit_s`` seconds.
+        """
+        if self.consensus_module_kind == "java":
+            result, tool_name = self.cluster_tool(action, limit_s=limit_s), "ClusterTool"
+        else:
+            result, tool_name = self._own_tool(action, limit_s), "aeron-cluster"
+        if result.return_code != 0:
+            raise ContainerError(f"{tool_name} {action} on member {self.member_id} failed: {result.output}")
+
+    def _own_tool(self, action: str, limit_s: float) -> ToolResult:
+        self._tool_run_count += 1
+        command = [sys.executable, "-m", "container", action, str(self.cluster_dir), "--timeout", f"{limit_s:g}"]
+        with self._process(f"aeron-cluster-{self._tool_run_count}-{action}", command) as tool:
+            return ToolResult(tool.start().wait(limit_s + _TOOL_MARGIN_S), tool.output() + tool.errors())
+
+    def take_snapshot(self, limit_s: float = 60.0) -> None:
+        """Ask this node, which leads, for a snapshot, and wait until it is taken here.
+
+        Raises:
+            ContainerError: as :meth:`ask_for`.
             TimeoutError, ProcessEndedError: the snapshot was not taken.
         """
         before = self.snapshot_count or 0
-        result = self.cluster_tool("snapshot", limit_s=limit_s)
-        if result.return_code != 0:
-            raise ContainerError(f"ClusterTool snapshot on member {self.member_id} failed: {result.output}")
+        self.ask_for("snapshot", limit_s)
         self.await_counter(CounterType.SNAPSHOT_COUNTER, before + 1, limit_s)
 
     # Counters
