@@ -126,6 +126,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             raise
         self._services.watch(self._client)
         self._recording.watch(self._client)
+        self._archive.on_signal = self._elections.on_recording_signal
 
     def _add_streams(self, context):
         settings = context.settings
@@ -371,23 +372,22 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return work_count
 
     cdef int _poll_archive(self) except -1:
-        """Hear what the archive has to say; an error that answers a request is of whoever has asked."""
-        if self._archive.is_waiting():
-            return 0
+        """Hear what the archive has to say. An error that is somebody's is looked after there."""
+        cdef object error
         try:
             self._archive.poll()
-        except ArchiveError as error:
+            error = self._archive.take_error()
+        except ArchiveError as lost:
+            error = lost
+        if error is not None:
             self._on_archive_error(error)
         return 0
 
     def _on_archive_error(self, error):
-        if self._catchups.take_error(error):    # a replay for a follower that is gone ends nothing here
-            return
         self._on_error(error)
         if error.code == ArchiveError.STORAGE_SPACE:
             self._termination.terminate(False, message_of(error))
         self._termination.check_archive(error)
-        self._elections.on_archive_error(error)
 
     cdef int _consensus_work(self, int64_t now_ns) except -1:
         cdef PendingServiceMessageTracker tracker
