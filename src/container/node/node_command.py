@@ -17,7 +17,8 @@ from container.common.main_program import Ending, report_crashes
 from container.common.object_path import create_object, search_current_directory
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
-from container.node.cluster_node import OF_BOTH, PORT, ClusterNode
+from container.node.cluster_node import OF_BOTH, ClusterNode
+from container.node.members import PORT
 from container.operate.metrics_server import add_metrics_port, metrics_address, serve_metrics
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import archive_settings_table
@@ -33,6 +34,7 @@ _KINDS = {
     int: "a whole number",
     (int, str): "a port, or host:port as a text",
     list: "a list of package.module:Class",
+    (list,): "a list of tables, [[members]] for each",
     dict: "a table of settings",
 }
 _NODE_KEYS: dict[str, type | tuple[type, ...]] = {
@@ -40,6 +42,8 @@ _NODE_KEYS: dict[str, type | tuple[type, ...]] = {
     "directory": str,
     "host": str,
     "port": int,
+    "members": (list,),
+    "member_id": int,
     "aeron_dir": str,
     "threading_mode": str,
     "metrics_port": (int, str),
