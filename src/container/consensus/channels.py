@@ -118,6 +118,17 @@ def destination(template: str, endpoint: str) -> str:
     return str(ChannelUri(uri.media, parts))
 
 
+def catchup_channel(template: str, endpoint: str, session_id: int, follower_id: int) -> str:
+    """Where a leader's archive replays the log to a follower: as a part of the log's own stream."""
+    uri = ChannelUri.parse(template)
+    uri.put("endpoint", endpoint)
+    uri.put("session-id", str(session_id))
+    uri.put("linger", "0")
+    uri.put("eos", "false")
+    uri.put("alias", f"catchup-followerId-{follower_id}")
+    return str(uri)
+
+
 def consensus_subscription_channel(template: str, consensus_endpoint: str) -> str:
     """Where this member hears the others."""
     uri = ChannelUri.parse(template)

@@ -1,5 +1,5 @@
 # The duty cycle of a consensus module: one agent, which one thread drives.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from container.archive.client.async_archive cimport AsyncArchive
 from container.consensus.archive_upkeep cimport ArchiveUpkeep
@@ -10,9 +10,14 @@ from container.consensus.consensus_adapter cimport ConsensusAdapter
 from container.consensus.consensus_counters cimport ConsensusModuleCounters
 from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.consensus.consensus_module_adapter cimport ConsensusModuleAdapter
+from container.consensus.consensus_publisher cimport ConsensusPublisher
+from container.consensus.follower_catchups cimport FollowerCatchups
+from container.consensus.follower_log cimport FollowerLog
 from container.consensus.ingress_adapter cimport IngressAdapter
+from container.consensus.leader_log cimport LeaderLog
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_commit cimport LogCommit
+from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_election_host cimport MemberElectionHost
@@ -21,6 +26,7 @@ from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_start cimport MemberStart
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
+from container.consensus.peer_messages cimport PeerMessages
 from container.consensus.pending_service_messages cimport MessageAppender, PendingServiceMessageTracker
 from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
@@ -43,6 +49,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef ConsensusModuleAdapter _service_adapter
     cdef ServiceProxy _service_proxy
     cdef ConsensusAdapter _consensus
+    cdef ConsensusPublisher _publisher
     cdef LogAdapter _log_adapter
     cdef readonly LogPublisher log_publisher
     cdef AsyncArchive _archive
@@ -65,7 +72,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef MemberSnapshots _snapshots
     cdef ArchiveUpkeep _upkeep
     cdef ClusterControl _control
+    cdef LeaderLog _leader_log
+    cdef FollowerLog _follower_log
+    cdef LogFollowing _following
+    cdef FollowerCatchups _catchups
     cdef MemberElectionHost _elections
+    cdef PeerMessages _peers
     cdef MemberStart _start
 
     cdef dict _expired_timers                   # correlation id -> how often it expired before it was scheduled
@@ -80,6 +92,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _log_wait(self, int64_t now_ns) except -1
     cdef int _slow_tick(self, int64_t now_ns) except -1
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1
+    cdef int _slow_tick_of_follower(self, int64_t now_ns) except -1
+    cdef int _enter_election(self, bint is_log_end_of_stream, str reason) except -1
+    cdef int _check_version(self, int32_t time_unit, int32_t app_version) except -1
     cdef int _check_services(self) except -1
     cdef int _invoke_client(self) except -1
     cdef int _poll_archive(self) except -1

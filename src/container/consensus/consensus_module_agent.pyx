@@ -28,11 +28,17 @@ from container.consensus.compatibility import check_compatible
 from container.consensus.consensus_adapter cimport ConsensusAdapter
 from container.consensus.consensus_event_handler cimport ConsensusEventHandler
 from container.consensus.consensus_module_adapter cimport ConsensusModuleAdapter
+from container.consensus.consensus_publisher cimport ConsensusPublisher
+from container.consensus.election import Election
+from container.consensus.election_host import NewLeadershipTerm
+from container.consensus.follower_catchups cimport FollowerCatchups
+from container.consensus.follower_log cimport FollowerLog
 from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.leader_log cimport LeaderLog
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_appenders cimport ServiceMessageAppender, TimerAppender
 from container.consensus.log_commit cimport LogCommit
+from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_election_host cimport MemberElectionHost
@@ -40,9 +46,10 @@ from container.consensus.member_services cimport MemberServices
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_start cimport MemberStart
 from container.consensus.member_status cimport (
-    LEADER, STATE_ACTIVE, STATE_CLOSED, STATE_INIT, STATE_SNAPSHOT, STATE_SUSPENDED, STATE_TERMINATING, MemberStatus,
+    FOLLOWER, LEADER, STATE_ACTIVE, STATE_CLOSED, STATE_INIT, STATE_SNAPSHOT, STATE_SUSPENDED, STATE_TERMINATING, MemberStatus,
 )
 from container.consensus.member_termination cimport MemberTermination
+from container.consensus.peer_messages cimport PeerMessages
 from container.consensus.pending_service_messages cimport (
     PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
 )
@@ -50,6 +57,7 @@ from container.consensus.position_queue cimport PositionQueue
 from container.consensus.service_joins cimport ServiceJoins
 from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
+from container.consensus.term_announcer cimport TermAnnouncer
 from container.errors import (
     AgentTermination, ArchiveError, ClusterError, ClusterEvent, ConfigurationError, MarkFileError,
 )
@@ -130,39 +138,56 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                     settings.consensus_channel, self.members.this_member.consensus_endpoint),
                 settings.consensus_stream_id),
             self, self.members)
+        self._publisher = ConsensusPublisher(
+            self._client, self.members, channel=settings.consensus_channel, stream_id=settings.consensus_stream_id,
+            is_control_enabled=settings.is_consensus_control_enabled, on_error=self._on_error)
         self._archive = context.new_archive_client()
 
     def _streams(self):
-        return self._archive, self._service_proxy, self._service_adapter, self._consensus
+        return self._archive, self._service_proxy, self._service_adapter, self._publisher, self._consensus
 
     def _make_parts(self, context):
         """Each of those that come first is known to some of those after it."""
         cdef PositionQueue timers = PositionQueue()
         cdef ServiceJoins joins
         cdef LeaderLog leader_log
+        cdef FollowerLog follower_log
+        cdef TermAnnouncer announcer
         self._services = MemberServices(context, self._service_proxy)
         self._timers = context.new_timer_service(
             TimerAppender(self._status, self.log_publisher, self._cluster_clock, timers))
         self._recording = LogRecording(context, self._archive)
         self._termination = MemberTermination(
-            context, self.members, self._status, self._services, self._recording)
+            context, self.members, self._publisher, self._status, self._services, self._recording)
         self._upkeep = ArchiveUpkeep(
             context, self._archive, self.members, self._status, self._recording, self._termination, self.backups)
         self._snapshots = MemberSnapshots(
             context, self._archive, self._status, self.sessions, self._timers, self._trackers, self._termination,
             self._upkeep)
         self._commit = LogCommit(
-            context, self.members, self._status, self._termination, self._recording, self.sessions, self._timers,
+            context, self.members, self._publisher, self._status, self._termination, self._recording, self.sessions, self._timers,
             self._trackers, timers)
         self._control = ClusterControl(
             context, self._status, self.sessions, self.log_publisher, self._commit, self._termination, self._snapshots,
             self._upkeep)
         joins = ServiceJoins(context, self._services, self._snapshots)
-        leader_log = LeaderLog(context, self.log_publisher, self._recording, joins, self._termination)
+        leader_log = LeaderLog(context, self.members, self.log_publisher, self._recording, joins, self._termination)
+        follower_log = FollowerLog(
+            context, self.members.this_member, self._log_adapter, self._recording, joins, self._termination)
+        announcer = TermAnnouncer(context, self._publisher, self._recording)
+        self._leader_log, self._follower_log = leader_log, follower_log
+        self._following = LogFollowing(
+            context, self._publisher, self._status, self._log_adapter, self._recording, follower_log,
+            self._termination)
+        self._catchups = FollowerCatchups(
+            context, self._archive, self._publisher, self.log_publisher, self._recording)
         self._elections = MemberElectionHost(
-            context, self._archive, self.members, self._status, self.sessions, self._timers, self._ingress,
-            self._log_adapter, self.log_publisher, self._recording, self._commit, leader_log, joins, self._snapshots,
-            self._termination, self._upkeep)
+            context, self._archive, self.members, self._publisher, announcer, self._status, self.sessions, self._timers,
+            self._ingress, self._log_adapter, self.log_publisher, self._recording, self._commit, leader_log,
+            follower_log, self._following, self._catchups, joins, self._snapshots, self._termination, self._upkeep)
+        self._peers = PeerMessages(
+            context, self.members, self._publisher, announcer, self._status, self.log_publisher, self._recording,
+            self._catchups, self._following, self._elections)
         self._start = MemberStart(
             context, self._archive, self._status, self._services, self._recording, self._snapshots, self._elections,
             self)
@@ -256,21 +281,25 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._ingress.try_again()
             self._consensus.forget_lost()
         self._check_services()
+        work_count += self._publisher.poll_adds(now_ns)
         if has_started:
+            if self._status.role == LEADER:
+                work_count += self._leader_log.poll_destinations(now_ns)
+            self._catchups.poll()
             if self._elections.election is None:
                 work_count += self._upkeep.poll(
                     self._status.state == STATE_ACTIVE and not self._snapshots.is_asking_for_space(), now_ns)
             self._poll_archive()
         # The archive has said before why, if it could not write.
         if self._recording.is_lost() and self._elections.election is None and self._elections.can_enter():
-            self._elections.enter(False, "log recording stopped: eos=False")
+            self._enter_election(self._log_adapter.is_end_of_stream_known(), "log recording stopped")
         if has_started:
             work_count += self.sessions.tell_the_refused(self._status.leadership_term_id, self._status.leader.id)
             if self._elections.election is None:
                 if self._status.role == LEADER:
                     work_count += self._slow_tick_of_leader(now_ns)
-                elif self._status.state == STATE_ACTIVE:
-                    work_count += self.sessions.process_pending_actions(self._status.leadership_term_id)
+                else:
+                    work_count += self._slow_tick_of_follower(now_ns)
             if self._standby_snapshots is not None:
                 work_count += self._standby_snapshots.poll(self._counters.commit_position.get(), now_ns)
         return work_count
@@ -295,6 +324,23 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         elif self._status.state == STATE_TERMINATING:
             self._termination.poll(now_ns)
         return work_count
+
+    cdef int _slow_tick_of_follower(self, int64_t now_ns) except -1:
+        cdef int work_count = self._follower_log.poll()
+        self._ingress.poll_adds()
+        if self._status.state == STATE_ACTIVE:
+            work_count += self.sessions.process_pending_actions(self._status.leadership_term_id)
+            work_count += self._control.poll_node()
+        elif self._status.state == STATE_TERMINATING:
+            self._termination.poll_follower()
+        if (self._elections.can_enter() and not self._termination.is_followed()
+                and self._following.is_leader_silent(now_ns)):
+            self._elections.enter(False, "leader heartbeat timeout")
+            work_count += 1
+        return work_count
+
+    cdef int _enter_election(self, bint is_log_end_of_stream, str reason) except -1:
+        return self._elections.enter(is_log_end_of_stream, f"{reason}: eos={is_log_end_of_stream}")
 
     def _show_activity(self):
         try:
@@ -334,6 +380,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     def _on_archive_error(self, error):
+        if self._catchups.take_error(error):    # a replay for a follower that is gone ends nothing here
+            return
         self._on_error(error)
         if error.code == ArchiveError.STORAGE_SPACE:
             self._termination.terminate(False, message_of(error))
@@ -350,6 +398,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                     work_count += tracker.poll(self._message_appender)
                 work_count += self._ingress.poll()
             work_count += self._commit.update_as_leader(now_ns)
+        else:
+            work_count += self._following.poll(now_ns)
+            if self._following.end is not None and self._elections.can_enter():
+                self._enter_election(self._log_adapter.is_end_of_stream_known(), self._following.end)
+                return work_count
+            work_count += self._ingress.poll()
         work_count += self._snapshots.poll()
         if self._snapshots.poll_space():
             self._slow_tick_deadline_ns = 0     # which asks for the snapshot
@@ -515,6 +569,93 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             return 0
         return self._control.on_admin_request(session, correlation_id, request_type)
 
+    # What the other members say
+
+    cpdef int on_canvass_position(
+            self, int64_t log_leadership_term_id, int64_t log_position, int64_t leadership_term_id,
+            int32_t follower_member_id, int32_t protocol_version) except -1:
+        if self._elections.election is None:
+            return self._peers.on_canvass_position(
+                log_leadership_term_id, log_position, leadership_term_id, follower_member_id, protocol_version)
+        self._elections.hear(
+            Election.on_canvass_position, log_leadership_term_id, log_position, leadership_term_id, follower_member_id,
+            protocol_version)
+        return 0
+
+    cpdef int on_request_vote(
+            self, int64_t log_leadership_term_id, int64_t log_position, int64_t candidate_term_id,
+            int32_t candidate_member_id, int32_t protocol_version) except -1:
+        if self._elections.election is None:
+            return self._peers.on_request_vote(candidate_term_id, candidate_member_id)
+        self._elections.hear(
+            Election.on_request_vote, log_leadership_term_id, log_position, candidate_term_id, candidate_member_id,
+            protocol_version)
+        return 0
+
+    cpdef int on_vote(
+            self, int64_t candidate_term_id, int64_t log_leadership_term_id, int64_t log_position,
+            int32_t candidate_member_id, int32_t follower_member_id, bint vote) except -1:
+        if self._elections.election is not None:
+            self._elections.hear(
+                Election.on_vote, candidate_term_id, log_leadership_term_id, log_position, candidate_member_id,
+                follower_member_id, vote)
+        return 0
+
+    cpdef int on_new_leadership_term(
+            self, int64_t log_leadership_term_id, int64_t next_leadership_term_id,
+            int64_t next_term_base_log_position, int64_t next_log_position, int64_t leadership_term_id,
+            int64_t term_base_log_position, int64_t log_position, int64_t commit_position, int64_t leader_recording_id,
+            int64_t timestamp, int32_t leader_member_id, int32_t log_session_id, int32_t app_version, bint is_startup,
+            int32_t protocol_version) except -1:
+        self._check_version(self._cluster_clock.time_unit, app_version)
+        self._elections.note_leader(leadership_term_id)
+        if self._elections.election is None:
+            return self._peers.on_new_leadership_term(leadership_term_id, commit_position, leader_member_id)
+        self._elections.hear(Election.on_new_leadership_term, NewLeadershipTerm(
+            log_leadership_term_id, next_leadership_term_id, next_term_base_log_position, next_log_position,
+            leadership_term_id, term_base_log_position, log_position, commit_position, leader_recording_id,
+            leader_member_id, log_session_id, is_startup, protocol_version))
+        return 0
+
+    cpdef int on_append_position(
+            self, int64_t leadership_term_id, int64_t log_position, int32_t follower_member_id, int flags) except -1:
+        if self._elections.election is None:
+            return self._peers.on_append_position(leadership_term_id, log_position, follower_member_id, flags)
+        self._elections.hear(
+            Election.on_append_position, leadership_term_id, log_position, follower_member_id, flags)
+        return 0
+
+    cpdef int on_commit_position(
+            self, int64_t leadership_term_id, int64_t log_position, int32_t leader_member_id) except -1:
+        self._elections.note_leader(leadership_term_id)
+        if self._elections.election is None:
+            return self._peers.on_commit_position(leadership_term_id, log_position, leader_member_id)
+        self._elections.hear(Election.on_commit_position, leadership_term_id, log_position, leader_member_id)
+        return 0
+
+    cpdef int on_catchup_position(
+            self, int64_t leadership_term_id, int64_t log_position, int32_t follower_member_id, str catchup_endpoint
+    ) except -1:
+        # In an election as well: a follower joins the log before the term is open.
+        if (leadership_term_id <= self._status.leadership_term_id and self._status.role == LEADER
+                and self.log_publisher.publication is not None):
+            self._catchups.begin(self.members.find(follower_member_id), log_position, catchup_endpoint)
+        return 0
+
+    cpdef int on_stop_catchup(self, int64_t leadership_term_id) except -1:
+        if leadership_term_id == self._status.leadership_term_id:
+            self._follower_log.stop_catchup()
+        return 0
+
+    cpdef int on_termination_position(self, int64_t leadership_term_id, int64_t log_position) except -1:
+        if leadership_term_id == self._status.leadership_term_id and self._status.role == FOLLOWER:
+            self._termination.on_position(log_position)
+            self._following.hear_leader(self._clock.nano_time())
+        return 0
+
+    cpdef int on_termination_ack(self, int64_t leadership_term_id, int64_t log_position, int32_t member_id) except -1:
+        return self._termination.on_ack(self.members.find(member_id), leadership_term_id, log_position)
+
     # What backups and standbys ask for
 
     cdef int on_backup_query(
@@ -598,15 +739,20 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int on_replay_new_leadership_term_event(
             self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
             int32_t time_unit, int32_t app_version) except -1:
+        self._check_version(time_unit, app_version)
+        self._status.set_leadership_term(leadership_term_id)
+        if self._elections.election is not None:
+            self._elections.election.on_replay_new_leadership_term_event(
+                leadership_term_id, log_position, term_base_log_position)
+        return 0
+
+    cdef int _check_version(self, int32_t time_unit, int32_t app_version) except -1:
+        """End this member where it may not go on with the log, or with its leader."""
         try:
             check_compatible(self.context, time_unit, app_version, "log")
         except Exception as error:              # of a validator of the user's as well: this event does not come again
             self._on_error(error)
             self._termination.terminate(False, message_of(error))
-        self._status.set_leadership_term(leadership_term_id)
-        if self._elections.election is not None:
-            self._elections.election.on_replay_new_leadership_term_event(
-                leadership_term_id, log_position, term_base_log_position)
         return 0
 
     # What a snapshot says

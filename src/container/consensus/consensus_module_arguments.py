@@ -44,6 +44,8 @@ class ConsensusModuleSettingsArguments(TypedDict, total=False):
     log_stream_id: int | None
     log_fragment_limit: int | None
     is_log_control_enabled: bool | None
+    is_consensus_control_enabled: bool | None
+    follower_catchup_channel: str | None
     control_channel: str | None
     service_stream_id: int | None
     consensus_module_stream_id: int | None

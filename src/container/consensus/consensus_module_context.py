@@ -282,11 +282,6 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
         self.runner_idle_strategy = self.new_idle_strategy()
         self.cluster_clock = ClusterClock(self.clock, cluster_time_unit_of(settings.cluster_clock))
         self.members = parse_cluster_members(str(settings.cluster_members))
-        if len(self.members) > 1:
-            raise ConfigurationError(
-                f"cluster_members={shown(settings.cluster_members)}: this consensus module leads a cluster of one "
-                f"member, not of {len(self.members)}: give it one, or use upstream's"
-            )
         if all(member.id != settings.cluster_member_id for member in self.members):
             raise ConfigurationError(
                 f"cluster_member_id={settings.cluster_member_id} is not in cluster_members: the members are "

@@ -2,7 +2,7 @@
 
 What cannot be decoded ends the member: it would not know what the others know.
 """
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
@@ -46,6 +46,10 @@ cdef class LogAdapter(FragmentHandler):
 
     cdef bint is_end_of_stream(self) noexcept:
         return self.image is not None and self.image.is_end_of_stream()
+
+    cdef bint is_end_of_stream_known(self) noexcept:
+        """Whether the leader has closed the log: where that ends is known."""
+        return self.image is not None and self.image.end_of_stream_position() != INT64_MAX
 
     cdef bint is_end_of_stream_at(self, int64_t position) noexcept:
         return self.image is not None and self.image.end_of_stream_position() == position

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from container.consensus.cluster_member cimport ClusterMembers
 from container.consensus.consensus_counters cimport ConsensusModuleCounters
+from container.consensus.consensus_publisher cimport ConsensusPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
@@ -14,6 +15,8 @@ from container.consensus.timer_service cimport TimerService
 cdef class LogCommit:
     cdef ConsensusModuleCounters _counters
     cdef ClusterMembers _members
+    cdef ConsensusPublisher _publisher
+    cdef list _others                           # ClusterMember of all but this one
     cdef MemberStatus _status
     cdef MemberTermination _termination
     cdef LogRecording _recording
@@ -31,5 +34,6 @@ cdef class LogCommit:
     cdef bint has_uncommitted_state(self) except -1
     cdef int update_as_leader(self, int64_t now_ns) except -1
     cdef int update(self, int64_t now_ns, int64_t quorum_position) except -1
+    cdef int publish(self, int64_t leadership_term_id, int64_t commit_position) except -1
     cdef int restore(self, int64_t commit_position) except -1
     cdef int _sweep(self, int64_t commit_position) except -1

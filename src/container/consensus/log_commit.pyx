@@ -6,7 +6,8 @@ states go ahead of that.
 from libc.stdint cimport int64_t
 
 from container.common.sealed cimport seal
-from container.consensus.cluster_member cimport ClusterMembers
+from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
+from container.consensus.consensus_publisher cimport ConsensusPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_status cimport STATE_CLOSED, MemberStatus, ModuleState
 from container.consensus.member_termination cimport MemberTermination
@@ -25,18 +26,20 @@ cdef class LogCommit:
     Args:
         context: concluded (ConsensusModuleContext).
         members: of the cluster (ClusterMembers).
+        publisher: says CommitPosition to the others (ConsensusPublisher).
         status, termination, recording, sessions, timers: of this member.
         trackers: PendingServiceMessageTracker of each service (list).
         uncommitted_timers: correlation ids of the timers whose events a leader has appended (PositionQueue).
     """
 
-    def __init__(self, context, ClusterMembers members not None, MemberStatus status not None,
-                 MemberTermination termination not None, LogRecording recording not None,
+    def __init__(self, context, ClusterMembers members not None, ConsensusPublisher publisher not None,
+                 MemberStatus status not None, MemberTermination termination not None, LogRecording recording not None,
                  SessionManager sessions not None, TimerService timers not None, list trackers not None,
                  PositionQueue uncommitted_timers not None):
         self._counters, self._members, self._status = context.counters, members, status
         self._termination, self._recording, self._sessions = termination, recording, sessions
         self._timers, self._trackers, self._uncommitted_timers = timers, trackers, uncommitted_timers
+        self._publisher, self._others = publisher, members.others()
         self._uncommitted_states = PositionQueue()
         self._end_of_term = recording.end_of_term
         self._heartbeat_interval_ns = context.settings.leader_heartbeat_interval_ns
@@ -70,9 +73,17 @@ cdef class LogCommit:
         if quorum_position > self._counters.commit_position.get() or (
                 now_ns - self._updated_ns >= self._heartbeat_interval_ns):
             self._counters.commit_position.propose_max(quorum_position)
+            self.publish(self._status.leadership_term_id, self._counters.commit_position.get())
             self._updated_ns = now_ns
             self._sweep(quorum_position)
             return 1
+        return 0
+
+    cdef int publish(self, int64_t leadership_term_id, int64_t commit_position) except -1:
+        """Say to all other members up to where the log is committed."""
+        cdef ClusterMember member
+        for member in self._others:
+            self._publisher.commit_position(member, leadership_term_id, commit_position)
         return 0
 
     cdef int _sweep(self, int64_t commit_position) except -1:

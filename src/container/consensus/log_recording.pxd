@@ -26,6 +26,7 @@ cdef class LogRecording:
     cdef int set_recording_id(self, int64_t recording_id) except -1
     cdef int64_t position(self) noexcept        # NULL_POSITION: it is not recorded
     cdef bint is_lost(self) noexcept
+    cdef bint is_plan_stale(self) except -1
     cdef bint has_failed(self, object error) except -1
     cdef int forget(self) except -1
     cdef int reset(self) except -1

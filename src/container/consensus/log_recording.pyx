@@ -80,6 +80,11 @@ cdef class LogRecording:
         return isinstance(error, ArchiveError) and (not self._archive.is_alive() or (
             self._request_id != NULL_VALUE and error.correlation_id == self._request_id))
 
+    cdef bint is_plan_stale(self) except -1:
+        """Whether the plan knows nothing of the recording of the log."""
+        return self.recording_id != NULL_VALUE and (
+            self.plan.log is None or self.plan.log.recording_id != self.recording_id)
+
     cdef int forget(self) except -1:
         """Follow it no more. It ends with the publication; this is for a log whose leader is somebody else, too."""
         self._counter_id = NULL_COUNTER_ID

@@ -6,10 +6,14 @@ from container.consensus.archive_upkeep cimport ArchiveUpkeep
 from container.consensus.cluster_clock cimport ClusterClock
 from container.consensus.cluster_member cimport ClusterMembers
 from container.consensus.consensus_counters cimport ConsensusModuleCounters
+from container.consensus.consensus_publisher cimport ConsensusPublisher
+from container.consensus.follower_catchups cimport FollowerCatchups
+from container.consensus.follower_log cimport FollowerLog
 from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.leader_log cimport LeaderLog
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_commit cimport LogCommit
+from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_log_replay cimport MemberLogReplay
@@ -18,6 +22,7 @@ from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.service_joins cimport ServiceJoins
 from container.consensus.session_manager cimport SessionManager
+from container.consensus.term_announcer cimport TermAnnouncer
 from container.consensus.term_preparation cimport TermPreparation
 from container.consensus.timer_service cimport TimerService
 from container.transport.clocks cimport Clock
@@ -34,6 +39,8 @@ cdef class MemberElectionHost:
     cdef ConsensusModuleCounters _counters
     cdef AsyncArchive _archive
     cdef ClusterMembers _members
+    cdef ConsensusPublisher _publisher
+    cdef TermAnnouncer _announcer
     cdef MemberStatus _status
     cdef SessionManager _sessions
     cdef TimerService _timers
@@ -43,6 +50,9 @@ cdef class MemberElectionHost:
     cdef LogRecording _recording
     cdef LogCommit _commit
     cdef LeaderLog _leader_log
+    cdef FollowerLog _follower_log
+    cdef LogFollowing _following
+    cdef FollowerCatchups _catchups
     cdef ServiceJoins _joins
     cdef MemberSnapshots _snapshots
     cdef MemberTermination _termination
@@ -61,6 +71,7 @@ cdef class MemberElectionHost:
     cdef int enter(self, bint is_log_end_of_stream, str reason) except -1
     cdef int begin_at_start(self) except -1
     cdef int do_work(self, int64_t now_ns) except -1
+    cdef int note_leader(self, int64_t leadership_term_id) except -1
     cdef int forget_failures(self, int64_t now_ns) except -1
     cdef int on_archive_error(self, object error) except -1
     cpdef int close(self) except -1

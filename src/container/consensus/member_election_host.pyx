@@ -1,7 +1,8 @@
 """The elections of a member: begun, taken on, and all that they ask of it (container.consensus.election_host).
 
 What an election asks for is done elsewhere, and this is where the two meet: the leader's side in ``leader_log``, the
-roll-back in ``term_preparation``, the replay in ``member_log_replay``.
+follower's in ``follower_log`` and ``log_following``, the roll-back in ``term_preparation``, the replay in
+``member_log_replay``.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -12,14 +13,18 @@ from container.common.log_events import log_event
 from container.common.sealed cimport seal
 from container.consensus import channels
 from container.consensus.archive_upkeep cimport ArchiveUpkeep
-from container.consensus.cluster_member cimport ClusterMembers
+from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.consensus.consensus_counters cimport TOGGLE_NEUTRAL, TOGGLE_SUSPEND
+from container.consensus.consensus_publisher cimport ConsensusPublisher
 from container.consensus.election import Election, Failures
 from container.consensus.election_host import ElectionState
+from container.consensus.follower_catchups cimport FollowerCatchups
+from container.consensus.follower_log cimport FollowerLog
 from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.leader_log cimport LeaderLog
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_commit cimport LogCommit
+from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_log_replay cimport MemberLogReplay
@@ -30,6 +35,7 @@ from container.consensus.member_status cimport (
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.service_joins cimport ServiceJoins
 from container.consensus.session_manager cimport SessionManager
+from container.consensus.term_announcer cimport TermAnnouncer
 from container.consensus.term_preparation cimport TermPreparation
 from container.consensus.timer_service cimport TimerService
 from container.errors import ClusterEvent
@@ -47,14 +53,17 @@ cdef class MemberElectionHost:
         context: concluded (ConsensusModuleContext).
         archive: of the member (AsyncArchive).
         members: of the cluster (ClusterMembers).
-        status, sessions, timers, ingress, log_adapter, log_publisher, recording, commit, leader_log, joins, snapshots,
-            termination, upkeep: of this member.
+        publisher, announcer: what it says to them (ConsensusPublisher, TermAnnouncer).
+        status, sessions, timers, ingress, log_adapter, log_publisher, recording, commit, leader_log, follower_log,
+            following, catchups, joins, snapshots, termination, upkeep: of this member.
     """
 
     def __init__(self, context, AsyncArchive archive not None, ClusterMembers members not None,
-                 MemberStatus status not None, SessionManager sessions not None, TimerService timers not None,
+                 ConsensusPublisher publisher not None, TermAnnouncer announcer not None, MemberStatus status not None,
+                 SessionManager sessions not None, TimerService timers not None,
                  IngressAdapter ingress not None, LogAdapter log_adapter not None, LogPublisher log_publisher not None,
                  LogRecording recording not None, LogCommit commit not None, LeaderLog leader_log not None,
+                 FollowerLog follower_log not None, LogFollowing following not None, FollowerCatchups catchups not None,
                  ServiceJoins joins not None, MemberSnapshots snapshots not None,
                  MemberTermination termination not None, ArchiveUpkeep upkeep not None):
         cdef Client client = context.client
@@ -67,9 +76,11 @@ cdef class MemberElectionHost:
         self._log_publisher, self._recording, self._commit = log_publisher, recording, commit
         self._leader_log, self._joins, self._snapshots = leader_log, joins, snapshots
         self._termination, self._upkeep = termination, upkeep
+        self._publisher, self._announcer, self._follower_log = publisher, announcer, follower_log
+        self._following, self._catchups = following, catchups
         self._preparation = TermPreparation(
             context, archive, status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log,
-            joins, snapshots, upkeep)
+            follower_log, catchups, joins, snapshots, upkeep)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._failures = Failures(settings.leader_heartbeat_timeout_ns)
@@ -128,6 +139,23 @@ cdef class MemberElectionHost:
             self._check_failures(now_ns, message_of(error))
         return work_count
 
+    def hear(self, handler, *message):
+        """Hand a message to the election that is in progress, by its handler of that (callable)."""
+        cdef int64_t now_ns
+        cdef object election = self.election
+        try:
+            handler(election, *message)
+        except Exception as error:
+            now_ns = self._clock.nano_time()
+            election.handle_error(now_ns, error)
+            self._check_failures(now_ns, message_of(error))
+
+    cdef int note_leader(self, int64_t leadership_term_id) except -1:
+        """A leader of a term was heard of; one of an older term than this member's does not count."""
+        if leadership_term_id >= self._status.leadership_term_id:
+            self.time_of_last_leader_update_ns = self._clock.nano_time()
+        return 0
+
     cdef int forget_failures(self, int64_t now_ns) except -1:
         """Elections before this term no longer count once this member has led for a while."""
         if self._failures.since_ns is not None and now_ns - self._leads_since_ns >= self._heartbeat_timeout_ns:
@@ -148,9 +176,13 @@ cdef class MemberElectionHost:
     cpdef int close(self) except -1:
         """Give up what is in progress."""
         try:
+            if self.election is not None:
+                self.election.close()
             self._preparation.close()
         finally:
             self._leader_log.close_join()
+            self._leader_log.close_publishing()
+            self._follower_log.close()
         return 0
 
     cdef int _check_failures(self, int64_t now_ns, str reason) except -1:
@@ -242,8 +274,7 @@ cdef class MemberElectionHost:
 
     def begin_log_publication(self, int64_t append_position):
         """Ask for a publication that continues the log there; :meth:`poll_log_publication` looks after it."""
-        self._leader_log.begin_publication(
-            append_position, self._members.this_member.log_endpoint, self._members.count())
+        self._leader_log.begin_publication(append_position)
 
     def poll_log_publication(self):
         """Its session id (int) once it is there; None: not yet."""
@@ -277,12 +308,91 @@ cdef class MemberElectionHost:
             self._joins, log_position, stop_position)
         return self._log_replay
 
+    def add_log_subscription(self, int32_t log_session_id, bint is_catchup):
+        """Ask for a subscription of the leader's log."""
+        self._follower_log.begin_subscription(log_session_id, is_catchup)
+
+    def log_join_position(self):
+        """Where the image of the leader's log joined (int); None: not yet."""
+        return self._follower_log.join_position()
+
+    def begin_join_as_follower(self, bint is_leader_startup):
+        """Record that image and have the services join it; :meth:`poll_join_as_follower` looks after it."""
+        election = self.election
+        self._status.set_leadership_term(election.leadership_term_id)
+        self._following.begin(
+            self._clock.nano_time(), self._follower_log.join_position(), election.notified_commit_position)
+        self._follower_log.begin_join(is_leader_startup)
+
+    def poll_join_as_follower(self):
+        """Whether the log is recorded and all services have joined (bool)."""
+        return self._follower_log.poll_join()
+
+    def send_catchup_position(self, ClusterMember leader, int64_t leadership_term_id, int64_t log_position):
+        """Ask the leader to replay its log from a position on; whether that was sent (bool)."""
+        return self._publisher.catchup_position(
+            leader, leadership_term_id, log_position, self._follower_log.catchup_endpoint())
+
+    def poll_catchup(
+            self, ClusterMember leader, int64_t leadership_term_id, int64_t limit_position, int64_t log_position):
+        """Read the log up to a limit, and say how far it is recorded; how much was done (int)."""
+        return self._following.poll_catchup(
+            leader, leadership_term_id, limit_position, self._clock.nano_time()) + self._snapshots.poll()
+
+    def is_catchup_near_live(self, int64_t position):
+        """Whether what was read is near a position (bool)."""
+        return self._follower_log.is_near_live(position)
+
+    def add_live_log_destination(self):
+        """Receive the live log as well."""
+        self._follower_log.add_live_destination()
+
+    def is_catching_up(self):
+        """Whether the leader has not said yet that the live log reaches this member (bool)."""
+        return self._follower_log.is_catching_up()
+
+    def track_catchup_completion(self, ClusterMember member, int64_t leadership_term_id, int flags):
+        """As leader: end the replay for a member that has caught up."""
+        if self._status.role == LEADER:
+            self._catchups.complete(member, leadership_term_id, flags)
+
+    def request_vote(self, ClusterMember member, int64_t log_leadership_term_id, int64_t append_position,
+                     int64_t candidate_term_id):
+        """Ask for a vote; whether that was sent (bool)."""
+        return self._publisher.request_vote(member, log_leadership_term_id, append_position, candidate_term_id)
+
+    def place_vote(self, ClusterMember candidate, int64_t candidate_term_id, int64_t log_leadership_term_id,
+                   int64_t append_position, bint vote):
+        """Send a vote."""
+        self._publisher.place_vote(candidate, candidate_term_id, log_leadership_term_id, append_position, vote)
+
+    def publish_new_leadership_term(
+            self, ClusterMember member, int64_t log_leadership_term_id, int64_t leadership_term_id,
+            int64_t append_position, int64_t commit_position, int32_t log_session_id, bint is_startup):
+        """Say to a member that this one leads."""
+        self._announcer.announce(
+            member, log_leadership_term_id, leadership_term_id, append_position, append_position, commit_position,
+            log_session_id, is_startup, True)
+
+    def send_append_position(
+            self, ClusterMember leader, int64_t leadership_term_id, int64_t append_position, int flags):
+        """Say to the leader how far the log is recorded; whether that was sent (bool)."""
+        return self._publisher.append_position(leader, leadership_term_id, append_position, flags)
+
     def publish_commit_position(self, int64_t commit_position, int64_t leadership_term_id):
-        """Send the commit position to all other members: there are none."""
+        """Send the commit position to all other members."""
+        self._commit.publish(leadership_term_id, commit_position)
 
     def publish_canvass_position(
             self, int64_t log_leadership_term_id, int64_t append_position, int64_t leadership_term_id):
-        """Say to all other members how far the log is: there are none."""
+        """Say to all other members how far the log is."""
+        for member in self._members.others():
+            self._publisher.canvass_position(member, log_leadership_term_id, append_position, leadership_term_id)
+
+    def send_canvass_position(self, ClusterMember member, int64_t log_leadership_term_id, int64_t append_position,
+                              int64_t leadership_term_id):
+        """Say to one member how far the log is."""
+        self._publisher.canvass_position(member, log_leadership_term_id, append_position, leadership_term_id)
 
     def election_complete(self, int64_t now_ns):
         """There is a leader: work begins."""
@@ -297,7 +407,8 @@ cdef class MemberElectionHost:
                 TOGGLE_SUSPEND if self._status.state == STATE_SUSPENDED else TOGGLE_NEUTRAL)
             self._sessions.prepare_for_new_term(election.is_leader_startup)
         else:
-            self._commit.begin_term(now_ns)
+            self._following.begin(
+                now_ns, election.log_position, max(election.notified_commit_position, election.log_position))
         self._counters.node_control_toggle.set(TOGGLE_NEUTRAL)
         self._counters.commit_position.set(election.log_position)
         self._status.leader = election.leader

@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t
 from container.archive.client.async_archive cimport AsyncArchive
 from container.consensus.archive_upkeep cimport ArchiveUpkeep
 from container.consensus.consensus_counters cimport ConsensusModuleCounters
+from container.consensus.follower_catchups cimport FollowerCatchups
+from container.consensus.follower_log cimport FollowerLog
 from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.leader_log cimport LeaderLog
 from container.consensus.log_adapter cimport LogAdapter
@@ -27,6 +29,8 @@ cdef class TermPreparation:
     cdef LogRecording _recording
     cdef LogCommit _commit
     cdef LeaderLog _leader_log
+    cdef FollowerLog _follower_log
+    cdef FollowerCatchups _catchups
     cdef ServiceJoins _joins
     cdef MemberSnapshots _snapshots
     cdef ArchiveUpkeep _upkeep

@@ -5,6 +5,8 @@ from container.archive.client.async_archive cimport AsyncArchive
 from container.common.sealed cimport seal
 from container.consensus.archive_upkeep cimport ArchiveUpkeep
 from container.consensus.consensus_counters cimport TOGGLE_INACTIVE
+from container.consensus.follower_catchups cimport FollowerCatchups
+from container.consensus.follower_log cimport FollowerLog
 from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.leader_log cimport LeaderLog
 from container.consensus.log_adapter cimport LogAdapter
@@ -27,18 +29,19 @@ cdef class TermPreparation:
     Args:
         context: concluded (ConsensusModuleContext).
         archive: of the member (AsyncArchive).
-        status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log, joins, snapshots, upkeep:
-            of this member.
+        status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log, follower_log, catchups,
+            joins, snapshots, upkeep: of this member.
     """
 
     def __init__(self, context, AsyncArchive archive not None, MemberStatus status not None,
                  SessionManager sessions not None, IngressAdapter ingress not None, LogAdapter log_adapter not None,
                  LogPublisher log_publisher not None, LogRecording recording not None, LogCommit commit not None,
-                 LeaderLog leader_log not None, ServiceJoins joins not None, MemberSnapshots snapshots not None,
-                 ArchiveUpkeep upkeep not None):
+                 LeaderLog leader_log not None, FollowerLog follower_log not None, FollowerCatchups catchups not None,
+                 ServiceJoins joins not None, MemberSnapshots snapshots not None, ArchiveUpkeep upkeep not None):
         self._counters, self._archive, self._status = context.counters, archive, status
         self._sessions, self._ingress, self._log_adapter = sessions, ingress, log_adapter
         self._log_publisher, self._recording, self._commit = log_publisher, recording, commit
+        self._follower_log, self._catchups = follower_log, catchups
         self._leader_log, self._joins, self._snapshots, self._upkeep = leader_log, joins, snapshots, upkeep
 
     cdef int begin(self, int64_t log_position) except -1:
@@ -68,18 +71,23 @@ cdef class TermPreparation:
         cdef int64_t append_position = NULL_POSITION
         self._status.set_role(FOLLOWER)
         self._ingress.close()
-        if self._leader_log.is_joining():
+        self._catchups.stop_all()
+        if self._leader_log.is_joining() or self._follower_log.is_joining():
             self._leader_log.close_join()
+            self._follower_log.close_join()
             # Services that are to join the log wait for it: it stays until they have. Upstream waits in one turn.
             yield from self._joins.await_joined()
         self._snapshots.give_up()
         self._log_adapter.leave()
+        yield from self._follower_log.leave()
+        self._leader_log.close_publishing()
         self._log_publisher.close()
         self._counters.control_toggle.set(TOGGLE_INACTIVE)
         self._recording.reset()
         self._upkeep.close()
         self._snapshots.give_up_space()
         if self._recording.recording_id == NULL_VALUE:
+            yield from self._follower_log.await_sockets_closed()
             return append_position
         while self._archive.is_waiting():       # for what nobody waits for any more
             self._archive.poll()
@@ -91,6 +99,7 @@ cdef class TermPreparation:
         self._counters.commit_position.set(log_position)
         self._commit.restore(log_position)
         yield from self._recording.await_stopped()
+        yield from self._follower_log.await_sockets_closed()
         return append_position
 
 

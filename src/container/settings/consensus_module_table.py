@@ -158,8 +158,14 @@ class ConsensusModuleSettings:
     consensus_module_stream_id: int = shared.CONSENSUS_MODULE_STREAM_ID
     consensus_channel: str = channel_field(
         "aeron.cluster.consensus.channel",
-        "Channel on which backups and standbys reach the member; the member's own consensus endpoint completes it.",
+        "Channel on which members, backups and standbys reach the member; its own consensus endpoint completes it.",
         "aeron:udp",
+    )
+    is_consensus_control_enabled: bool = flag_field(
+        "aeron.cluster.consensus.control.enable",
+        "Whether the control address of the consensus publications is bound to the host of the member's consensus "
+        "endpoint.",
+        True,
     )
     consensus_stream_id: int = number_field(
         "aeron.cluster.consensus.stream.id",
@@ -207,6 +213,12 @@ class ConsensusModuleSettings:
         is_udp_channel,
         "a UDP channel",
         shown="must be given",
+    )
+    follower_catchup_channel: str = channel_field(
+        "aeron.cluster.follower.catchup.channel",
+        "Channel on which a leader replays its log to a member that is behind; that member's catch-up endpoint "
+        "completes it.",
+        "aeron:udp",
     )
     max_concurrent_sessions: int = number_field(
         "aeron.cluster.max.sessions", "How many clients there may be.", 10, 1, INT32_MAX

@@ -1,0 +1,114 @@
+"""Replays of the leader's log for members that are behind: from where a member has it, to its catch-up endpoint.
+
+Upstream: ConsensusModuleAgent.java (onCatchupPosition, trackCatchupCompletion, stopAllCatchups).
+"""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+
+from container.archive.client.archive_connection cimport ArchiveRequest
+from container.archive.client.async_archive cimport AsyncArchive
+from container.common.error_texts import message_of
+from container.common.sealed cimport seal
+from container.consensus import channels
+from container.consensus.cluster_member cimport ClusterMember
+from container.consensus.consensus_publisher cimport ConsensusPublisher
+from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP
+from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.log_recording cimport LogRecording
+from container.errors import ArchiveError, ClusterEvent
+from container.transport.frames cimport NULL_VALUE
+
+cdef int FLAG_CATCHUP = APPEND_POSITION_FLAG_CATCHUP
+
+
+cdef class FollowerCatchups:
+    """Has the archive replay the log, one replay for each follower that asks.
+
+    Args:
+        context: concluded (ConsensusModuleContext).
+        archive: of the member (AsyncArchive).
+        publisher: says StopCatchup (ConsensusPublisher).
+        log_publisher, recording: of this member.
+    """
+
+    def __init__(self, context, AsyncArchive archive not None, ConsensusPublisher publisher not None,
+                 LogPublisher log_publisher not None, LogRecording recording not None):
+        self._settings, self._on_error = context.settings, context.counted_error_handler
+        self._archive, self._publisher, self._log_publisher = archive, publisher, log_publisher
+        self._recording, self._replays, self._given_up = recording, {}, []
+
+    cdef int begin(self, ClusterMember follower, int64_t log_position, str endpoint) except -1:
+        """Replay the log to a member from a position on, unless that goes on already."""
+        if follower.id in self._replays:
+            return 0
+        self._replays[follower.id] = self._archive.replay(
+            self._recording.recording_id, log_position, INT64_MAX, channels.catchup_channel(
+                self._settings.follower_catchup_channel, endpoint, self._log_publisher.session_id(), follower.id),
+            self._settings.log_stream_id, NULL_VALUE)
+        return 0
+
+    cdef int poll(self) except -1:
+        """Report a replay that could not begin, and forget it: its member asks again."""
+        cdef ArchiveRequest request
+        cdef list given_up
+        if self._replays:
+            for member_id, request in list(self._replays.items()):
+                if request.is_done and request.error is not None:
+                    self._report(member_id, request.error)
+        if self._given_up:
+            given_up, self._given_up = self._given_up, []
+            for request in given_up:
+                self._end(request)
+        return 0
+
+    def _report(self, member_id, error):
+        del self._replays[member_id]
+        self._on_error(ClusterEvent(f"catchup replay of member {member_id} failed - {message_of(error)}"))
+
+    cdef int complete(self, ClusterMember follower, int64_t leadership_term_id, int flags) except -1:
+        """End the replay of a member that has said it has all that is published, and say so to it."""
+        if (follower.id in self._replays or flags & FLAG_CATCHUP) and (
+                follower.log_position >= self._log_publisher.position()):
+            self.stop(follower)
+            # Lost, it is said again to the next AppendPosition, which still has the flag.
+            self._publisher.stop_catchup(follower, leadership_term_id)
+        return 0
+
+    cdef int stop(self, ClusterMember follower) except -1:
+        """End the replay of a member, if there is one."""
+        cdef ArchiveRequest request = self._replays.pop(follower.id, None)
+        if request is not None:
+            self._end(request)
+        return 0
+
+    cdef int _end(self, ArchiveRequest request) except -1:
+        if not request.is_done:
+            self._given_up.append(request)
+        elif request.error is None:
+            try:
+                self._archive.stop_replay(request.relevant_id)
+            except ArchiveError as error:
+                self._on_error(error)
+        return 0
+
+    cdef int stop_all(self) except -1:
+        """End them all: this member leads no more."""
+        cdef ArchiveRequest request
+        cdef dict replays = self._replays
+        self._replays = {}
+        for request in replays.values():
+            self._end(request)
+        return 0
+
+    cdef bint take_error(self, object error) except -1:
+        """Whether an error of the archive is of one of these replays, which is reported then and ended."""
+        cdef ArchiveRequest request
+        if not self._replays or not isinstance(error, ArchiveError):
+            return False
+        for member_id, request in self._replays.items():
+            if request.correlation_id == error.correlation_id:
+                self._report(member_id, error)
+                return True
+        return False
+
+
+seal((FollowerCatchups,))
