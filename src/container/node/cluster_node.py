@@ -383,8 +383,8 @@ class ClusterNode:
             timeout: seconds until it is taken, at most.
 
         Raises:
-            ClusterError: the node has ended; or it goes on, and the snapshot was refused or has failed, such as for too
-                little space on the disk.
+            ClusterError: the node has ended; or it goes on, and another member leads, or the snapshot was refused or
+                has failed, such as for too little space on the disk.
             TimedOutError: it was not taken in time: a callback takes long, or a tool has asked for something else.
             ForkedError: in a forked child.
         """
@@ -396,6 +396,11 @@ class ClusterNode:
         is_requested = False
         while not is_requested or agent.snapshot_count == before:
             is_requested = is_requested or agent.request_snapshot()
+            leader = self.leader_member_id
+            if not is_requested and leader not in (None, self.member_id):
+                raise ClusterError(
+                    f"no snapshot was asked for: member {leader} leads, and this is member {self.member_id}: ask there"
+                )
             if self._has_ended.wait(_POLL_S):
                 raise ClusterError("the node has ended: no snapshot was taken") from self._shown_cause(self.failure)
             if is_requested and agent.snapshot_failure is not None:
@@ -403,6 +408,14 @@ class ClusterNode:
             if time.monotonic() > end:
                 state = "asked for and not taken" if is_requested else "not asked for: another request is in progress"
                 raise TimedOutError(f"a snapshot was {state} after {timeout:g} s")
+
+    @property
+    def leader_member_id(self) -> int | None:
+        """Which member leads (int), as this one knows; None while it has no leader, and once it has ended."""
+        agent = self._module().context.agent
+        if not (self.is_running and agent.has_leader):
+            return None
+        return next((each.id for each in agent.members.members if each.is_leader), None)
 
     def _module(self) -> ConsensusModule:
         return next(part for part in self._parts if isinstance(part, ConsensusModule))

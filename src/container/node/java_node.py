@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,15 @@ class JavaNode:
         self._closing.callback(self._end_jvm)
         self._jvm.start()
         threading.Thread(target=self._watch, name="java-node", daemon=True).start()
+
+    @property
+    def leader_member_id(self) -> int | None:
+        """Its own id while it leads; Java's node does not say in its files which of the others does."""
+        with suppress(NoFactsError):
+            found = read_status(self.directory / "cluster")
+            if found.role == "LEADER" and found.election_state == "CLOSED":
+                return self.member_id
+        return None
 
     def _start_container(
         self,
