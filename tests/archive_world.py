@@ -41,10 +41,13 @@ class ArchiveWorld:
         window: int = 0,
         counters: int = 1024,
         disk: SimulatedDisk | None = None,
+        driver: MemoryDriver | None = None,
         **settings: Any,
     ) -> None:
         self.clock = ManualClock()
-        self.driver = MemoryDriver(self.clock, publication_window=window, counters_capacity=counters)
+        if driver is None:
+            driver = MemoryDriver(self.clock, publication_window=window, counters_capacity=counters)
+        self.driver = driver
         self.disk = SimulatedDisk() if disk is None else disk
         self.authenticator = AcceptAll() if authenticator is None else authenticator
         self.authorisation_service = AllowAll() if authorisation_service is None else authorisation_service

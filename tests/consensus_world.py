@@ -67,6 +67,8 @@ class ConsensusWorld(ArchiveWorld):
     what its context takes.
     """
 
+    random_seed = 1
+
     def __init__(self, *, services: int = 1, archive: dict[str, Any] | None = None, **settings: Any) -> None:
         super().__init__(**(archive or {}))
         self.cluster_disk = SimulatedDisk()
@@ -91,7 +93,7 @@ class ConsensusWorld(ArchiveWorld):
         self.context = ConsensusModuleContext(
             client=self.member,
             storage=self.cluster_disk.process(),
-            random_source=random.Random(1),
+            random_source=random.Random(self.random_seed),
             error_handler=self._on_error,
             environ={},
             **(given | self.cluster_settings | settings),
@@ -410,20 +412,27 @@ class Service:
 class Client:
     """A client of the cluster: a publication, a subscription, and no logic."""
 
-    def __init__(self, world: ConsensusWorld, ingress_channel: str = INGRESS_CHANNEL) -> None:
+    def __init__(self, world: ConsensusWorld, ingress_channel: str = INGRESS_CHANNEL, host: str = "localhost") -> None:
         self.world = world
         self.client: MemoryClient = world.driver.connect("client")
         self.publication: Publication = seam.add_publication(
             self.client, ingress_channel, INGRESS_STREAM_ID, exclusive=True
         )
         world.egress_port += 1
-        self.egress_channel = f"aeron:udp?endpoint=localhost:{world.egress_port}"
+        self.egress_channel = f"aeron:udp?endpoint={host}:{world.egress_port}"
         self.egress: Subscription = seam.add_subscription(self.client, self.egress_channel, EGRESS_STREAM_ID)
         self.session_id = -1
         self.leadership_term_id = -1
         self.next_correlation_id = 100
         self.events: list[Message] = []
         """What came that was not taken yet."""
+
+    def follow(self, ingress_channel: str, leadership_term_id: int) -> None:
+        """Go on with the session at another leader."""
+        self.publication.close()
+        self.publication = seam.add_publication(self.client, ingress_channel, INGRESS_STREAM_ID, exclusive=True)
+        self.leadership_term_id = leadership_term_id
+        self.world.until(lambda: seam.is_connected(self.publication))
 
     def send(self, name: str, payload: bytes = b"", **fields: Any) -> None:
         """Send a message of the session: its ids are added where the message has them."""

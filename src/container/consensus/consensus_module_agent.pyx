@@ -46,7 +46,8 @@ from container.consensus.member_services cimport MemberServices
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_start cimport MemberStart
 from container.consensus.member_status cimport (
-    FOLLOWER, LEADER, STATE_ACTIVE, STATE_CLOSED, STATE_INIT, STATE_SNAPSHOT, STATE_SUSPENDED, STATE_TERMINATING, MemberStatus,
+    FOLLOWER, LEADER, STATE_ACTIVE, STATE_CLOSED, STATE_INIT, STATE_SNAPSHOT, STATE_SUSPENDED, STATE_TERMINATING,
+    MemberStatus,
 )
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.peer_messages cimport PeerMessages
@@ -165,8 +166,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             context, self._archive, self._status, self.sessions, self._timers, self._trackers, self._termination,
             self._upkeep)
         self._commit = LogCommit(
-            context, self.members, self._publisher, self._status, self._termination, self._recording, self.sessions, self._timers,
-            self._trackers, timers)
+            context, self.members, self._publisher, self._status, self._termination, self._recording, self.sessions,
+            self._timers, self._trackers, timers)
         self._control = ClusterControl(
             context, self._status, self.sessions, self.log_publisher, self._commit, self._termination, self._snapshots,
             self._upkeep)
