@@ -300,9 +300,9 @@ def test_a_host_that_is_not_there_yet_is_no_wrong_setting(tmp_path: Path, port: 
         ({"consensus_module": {"use_agent_invoker": True}}, "consensus_module: leave out use_agent_invoker=True"),
         ({"container": {"use_agent_invoker": True}}, "container: leave out use_agent_invoker=True"),
         ({"archive": {"archive_dir": "/a"}}, "archive: leave out archive_dir='/a': the node's directory decides"),
-        ({"archive": {"control_channel": "aeron:ipc"}}, "archive: leave out control_channel='aeron:ipc': the node's h"),
+        ({"archive": {"control_channel": "aeron:ipc"}}, "archive: leave out control_channel='aeron:ipc': the node's m"),
         ({"archive": {"aeron_dir": "/a"}}, "archive: leave out aeron_dir='/a': the node's aeron_dir decides"),
-        ({"consensus_module": {"cluster_members": "0,a"}}, "leave out cluster_members='0,a': the node's host and port"),
+        ({"consensus_module": {"cluster_members": "0,a"}}, "leave out cluster_members='0,a': the node's members, or"),
         ({"consensus_module": {"cluster_member_id": 1}}, "consensus_module: leave out cluster_member_id=1: the node's"),
         ({"consensus_module": {"cluster_dir": "/a"}}, "consensus_module: leave out cluster_dir='/a'"),
         (

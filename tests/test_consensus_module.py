@@ -190,6 +190,11 @@ def test_another_one_on_the_directory_or_of_the_cluster_is_refused(place: Place)
     ConsensusModule.launch(**place.settings()).close()
 
 
+def test_an_id_that_is_none_of_the_members_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cluster_member_id=1 is not in cluster_members: the members are 0"):
+        ConsensusModule.launch(**GIVEN, cluster_member_id=1, cluster_dir=tmp_path)
+
+
 def test_without_a_driver_nothing_is_left_behind(tmp_path: Path) -> None:
     with pytest.raises(DriverTimeoutError):
         ConsensusModule.launch(

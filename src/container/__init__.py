@@ -1,7 +1,8 @@
 """Clustered services for Aeron Cluster: an embeddable, compiled service container.
 
 Subclass :class:`ClusteredService`, and :func:`run` it, or :meth:`ClusteredServiceContainer.launch` it beside a
-consensus module; :func:`launch_node` brings up a whole cluster of one member for it. The interface of a service is in
+consensus module; :func:`launch_node` brings up a whole cluster of one member for it, :func:`launch_cluster` one of
+three on this machine. The interface of a service is in
 :mod:`container.api`, all settings are in docs/settings.md.
 
 Importing this package is quick: what is compiled is loaded when it is first used, and the Aeron C library when the
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from container.clustered_service_container import ClusteredServiceContainer
     from container.context import Context
     from container.node.cluster_node import ClusterNode, launch_node
+    from container.node.launched_cluster import LaunchedCluster, launch_cluster
     from container.run_service import run
     from container.setting_types import ContainerArguments, ContainerSettings
     from container.snapshots import read_snapshot, snapshot_version, write_snapshot
@@ -61,6 +63,7 @@ __all__ = [
     "ContainerSettings",
     "Context",
     "Header",
+    "LaunchedCluster",
     "MediaDriver",
     "MessageBuffer",
     "Role",
@@ -68,6 +71,7 @@ __all__ = [
     "SnapshotImage",
     "SnapshotPublication",
     "TimeUnit",
+    "launch_cluster",
     "launch_node",
     "read_snapshot",
     "run",
@@ -83,7 +87,9 @@ _LAZY = {
     "ContainerArguments": "container.setting_types",
     "ContainerSettings": "container.setting_types",
     "Context": "container.context",
+    "LaunchedCluster": "container.node.launched_cluster",
     "MediaDriver": "container.aeron",
+    "launch_cluster": "container.node.launched_cluster",
     "launch_node": "container.node.cluster_node",
     "read_snapshot": "container.snapshots",
     "run": "container.run_service",

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from container.errors import ContainerError
 from container.testing.processes import network
+from container.testing.processes.endpoints import MEMBER_COUNTS
 from container.testing.processes.java_tools import compile_java, resolve_jar
 from container.testing.processes.local_archive import ArchiveKind
-from container.testing.processes.local_cluster import MEMBER_COUNTS
 from tests.soak import archive_kills, disk, node_kills
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind

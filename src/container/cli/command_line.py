@@ -102,12 +102,14 @@ def _parser(program: str) -> tuple[argparse.ArgumentParser, Collection[str]]:
     parser = _Parser(prog=program, description="Clustered services for Aeron Cluster, in Python.")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     words.add_parser("run", help="run a service beside a consensus module", add_help=False)
-    words.add_parser("dev", help="run a cluster of one member for a service, all in this process", add_help=False)
-    words.add_parser("node", help="the same for production, as a TOML file says", add_help=False)
+    words.add_parser(
+        "dev", help="run a cluster of one member for a service, or of several, on this machine", add_help=False
+    )
+    words.add_parser("node", help="run a member for production, as a TOML file says", add_help=False)
     words.add_parser("top", help="show nodes of this machine on a full screen, live", add_help=False)
     words.add_parser("exporter", help="serve the metrics of nodes of this machine to Prometheus", add_help=False)
     words.add_parser("archive", help="run an archive beside a media driver", add_help=False)
-    words.add_parser("consensus-module", help="run the consensus module of a cluster of one", add_help=False)
+    words.add_parser("consensus-module", help="run the consensus module of a member", add_help=False)
     words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)
     words.add_parser("pipeline", help="tables, audits and replays of what clusters recorded, on Spark", add_help=False)
     words.add_parser("replay", help="run a service over a recorded log here, with a debugger", add_help=False)

@@ -6,6 +6,7 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from container.common.callbacks import misspelled
@@ -61,15 +62,15 @@ def load_object(path: str, setting: str) -> Any:
 
 
 def create_object(path: str, setting: str) -> Any:
-    """A new instance of the class that ``path`` names, made without arguments, or the object itself if it is none.
+    """What the class or the function that ``path`` names makes without arguments, or the object itself if it is none.
 
-    Raises ConfigurationError as :func:`load_object`, and when the class can't be instantiated.
+    Raises ConfigurationError as :func:`load_object`, and when the class or the function fails.
     """
     found = load_object(path, setting)
-    if not isinstance(found, type):
+    if not isinstance(found, type | FunctionType):
         return found
     for callback in sorted(getattr(found, "__abstractmethods__", ())):
-        near = misspelled(found, callback)
+        near = misspelled(found, callback) if isinstance(found, type) else ""
         fix = f"did you mean that by {near}?" if near else f"write def {callback}(self, ...)"
         raise ConfigurationError(f"{setting}={shown(path)}: {found.__qualname__} has no {callback}(): {fix}")
     try:

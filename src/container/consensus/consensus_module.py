@@ -11,7 +11,7 @@ from container.consensus.consensus_module_context import ConsensusModuleContext
 
 
 class ConsensusModule(AgentOwner[ConsensusModuleAgent, ConsensusModuleContext]):
-    """A consensus module: it keeps the sessions and the log of a cluster of one member (upstream's class of this name).
+    """A consensus module: it keeps the sessions and the log of a member (upstream's class of this name).
 
     :meth:`launch` makes one beside a media driver and an archive. It serves until a tool ends the cluster, a service
     or the driver goes away, or :meth:`close`. It is a context manager that closes at the end.

@@ -1,16 +1,15 @@
-"""A cluster of one member in this process: media driver, archive, consensus module and services."""
+"""A member of a cluster in this process: media driver, archive, consensus module and services."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
+import math
 import os
 import shutil
-import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -25,29 +24,27 @@ from container.common import forks
 from container.common.aeron_defaults import SERVICE_SNAPSHOT_STREAM_ID
 from container.common.directories import created_directory
 from container.common.error_texts import message_of
+from container.common.log_events import WaitLog
 from container.common.loggers import report
 from container.common.process_end import Stage, close_at_end
 from container.common.threads import check_threads
-from container.common.values import host_of_endpoint, is_path, shown, without_brackets
+from container.common.values import is_path, shown
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
 from container.errors import AgentInterrupted, ClusterError, ClusterTermination, ConfigurationError, TimedOutError
 from container.files.names import CNC_FILE_NAME
 from container.node.directory_lock import DirectoryLock
+from container.node.members import Membership, members_given
 from container.node.shared_thread import Part, SharedContext, SharedThread
 from container.service.service_handler import ServiceHandler
 from container.settings.sources import validate_driver_settings
 
-PORT = 9010
-"""The port for clients when none is given; the four after it are those for the other endpoints of the member."""
-
-PORT_COUNT = 5
-_PORT_MAX = 65_535
 _SHARED_MEMORY = Path("/dev/shm")
 _POLL_S = 0.001
 _LAUNCH_TIMEOUT_S = 30.0
 _SNAPSHOT_TIMEOUT_S = 30.0
+_NULL_POSITION = -1
 _NOTHING: Mapping[str, Any] = {}
 
 SHARED, DEDICATED = "SHARED", "DEDICATED"
@@ -56,14 +53,14 @@ COMMON_OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "archive": {
         "aeron_dir": "aeron_dir decides",
         "archive_dir": "directory decides",
-        "control_channel": "host and port decide",
+        "control_channel": "members, or host and port, decide",
         "use_agent_invoker": "threading_mode decides",
     },
     "consensus_module": {
         "aeron_dir": "aeron_dir decides",
         "cluster_dir": "directory decides",
-        "cluster_member_id": "number of members, one, decides",
-        "cluster_members": "host and port decide",
+        "cluster_member_id": "member_id decides",
+        "cluster_members": "members, or host and port, decide",
         "service_count": "services decide",
         "use_agent_invoker": "threading_mode decides",
     },
@@ -95,7 +92,7 @@ def _named(part: str) -> Iterator[None]:
 
 
 class ClusterNode:
-    """A cluster of one member in this process; :meth:`launch` makes one.
+    """A member of a cluster in this process, by default of a cluster of one; :meth:`launch` makes one.
 
     It serves until a tool ends the cluster, a part of it fails, or :meth:`close`, which ``with`` calls. When a part has
     ended, the node closes the others. One that is open when the interpreter ends is closed there.
@@ -103,18 +100,19 @@ class ClusterNode:
     Attributes:
         directory: what it keeps: the archive's recordings, the recording log, mark files (Path).
         aeron_dir: the media driver's directory, for clients of this machine (str).
-        ingress_endpoints: where clients of the network reach it, such as ``0=localhost:9010`` (str).
+        ingress_endpoints: where clients of the network reach the members, such as ``0=localhost:9010`` (str).
+        member_id: which of the members it is (int).
     """
 
     def __init__(
-        self, directory: Path, aeron_dir: str, host: str, port: int, on_end: Callable[[], object] | None
+        self, directory: Path, aeron_dir: str, membership: Membership, on_end: Callable[[], object] | None
     ) -> None:
         """What :meth:`launch` fills with parts."""
         self.directory = directory
         self.aeron_dir = aeron_dir
-        self._host = host_of_endpoint(host)
-        self.ingress_endpoints = f"0={self._host}:{port}"
-        self._ports = range(port, port + PORT_COUNT)
+        self._membership = membership
+        self.member_id = membership.own.id
+        self.ingress_endpoints = membership.ingress_endpoints
         self._closing = ExitStack()
         self._parts: list[Part] = []
         self._shared: SharedContext | None = None
@@ -134,43 +132,53 @@ class ClusterNode:
         cls,
         *services: ClusteredService | ServiceHandler,
         directory: str | os.PathLike[str] | None = None,
-        host: str = "localhost",
-        port: int = PORT,
+        host: str | None = None,
+        port: int | None = None,
+        members: Sequence[Mapping[str, Any]] | None = None,
+        member_id: int | None = None,
         aeron_dir: str | os.PathLike[str] | None = None,
         driver: Mapping[str, Any] = _NOTHING,
         archive: Mapping[str, Any] = _NOTHING,
         consensus_module: Mapping[str, Any] = _NOTHING,
         container: Mapping[str, Any] = _NOTHING,
         threading_mode: str = SHARED,
-        timeout: float = _LAUNCH_TIMEOUT_S,
+        timeout: float | None = None,
         on_ready: Callable[[], object] | None = None,
         on_end: Callable[[], object] | None = None,
     ) -> Self:
-        """Start a cluster of one member, and return it once it leads and serves clients.
+        """Start a member, and return it once its cluster has a leader: itself, where it is the only one.
 
         Args:
             services: its services; their ids are 0, 1, … in this order.
             directory: what it goes on with, or begins; by default a temporary one, which :meth:`close` removes.
-            host: the name or address of this machine by which clients reach it; one of IPv6 with or without brackets.
-            port: the UDP port for clients; the four ports after it must be free as well.
+            host: the name or address of this machine by which clients reach it; one of IPv6 with or without brackets;
+                ``localhost`` by default.
+            port: the UDP port for clients, 9010 by default; the four ports after it must be free as well.
+            members: instead of host and port, all members of a cluster, the same list on each: mappings with ``id``
+                and ``host``, and with ``port`` (9010 by default, and the four after it); or, in place of host and
+                port, with ``ingress``, ``consensus``, ``log``, ``catchup`` and ``archive``, each as ``host:port``.
+            member_id: which of ``members`` this one is.
             aeron_dir: the media driver's; by default one in memory that belongs to ``directory``.
             driver: settings of the media driver, by name.
             archive: settings of the archive, by name.
             consensus_module: settings of the consensus module, by name.
             container: settings of all service containers, by name.
             threading_mode: ``SHARED``: the parts take turns on one thread, which idles as the setting ``idle_strategy``
-                of the containers says. ``DEDICATED``: each part has a thread of its own.
-            timeout: seconds until it leads, at most.
-            on_ready: called when it leads, just before it is returned; what it raises closes the node.
+                of the containers says. ``DEDICATED``: each part has a thread of its own. With several members that is
+                so for all parts but the services, so that a callback costs the member neither its log nor its lead.
+            timeout: seconds until there is a leader, at most; by default 30 for one member, and without a limit for
+                several: one that starts alone waits for the others, and its log says for which.
+            on_ready: called when there is a leader, just before the node is returned; what it raises closes the node.
             on_end: called on the thread of each part that has ended.
 
         Raises:
-            ConfigurationError: a bad setting, no service, or a directory that cannot be made.
+            ConfigurationError: a bad setting, no service, a directory that cannot be made, or one that has the log of
+                another member or of a cluster of other members.
             AeronError, MarkFileError: another node runs on the directory; or something was killed there less than 10
                 seconds ago that was no node of this machine.
             ClusterError: a port cannot be had, or a part ended while it started; the cause is the failure of the first
                 that did, unless ``record_error_messages`` is false.
-            TimedOutError: it does not lead in time.
+            TimedOutError: there is no leader in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.
         """
         check_threads("launch_node()")
@@ -179,7 +187,7 @@ class ClusterNode:
         if threading_mode not in (SHARED, DEDICATED):
             raise ConfigurationError(f"threading_mode={shown(threading_mode)}: must be {SHARED} or {DEDICATED}")
         check_parts({"archive": archive, "consensus_module": consensus_module, "container": container}, _OWN_SETTINGS)
-        check_ports(host, port)
+        membership = members_given(members, member_id, host, port)
         is_temporary = directory is None
         check_paths(directory=directory, aeron_dir=aeron_dir)
         where = Path(
@@ -187,7 +195,8 @@ class ClusterNode:
             if directory is None
             else created_directory("directory", os.fspath(directory))
         )
-        node = cls(where, os.fspath(aeron_dir) if aeron_dir is not None else aeron_dir_of(where), host, port, on_end)
+        driver_dir = os.fspath(aeron_dir) if aeron_dir is not None else aeron_dir_of(where)
+        node = cls(where, driver_dir, membership, on_end)
         try:
             if is_temporary:
                 node._closing.callback(shutil.rmtree, where, ignore_errors=True)
@@ -207,10 +216,12 @@ class ClusterNode:
         return node
 
     def _lock_directory(self) -> None:
-        """Keep other nodes out, and free at once what a node holds that was killed here."""
+        """Keep other nodes out, check whose log is there, and free at once what a node holds that was killed here."""
         self._lock = DirectoryLock(self.directory)
         self._closing.callback(self._lock.close)
+        self._membership.check_directory(self.directory)
         self._lock.free_files_of_the_dead()
+        self._membership.note(self.directory)
 
     def _launch(
         self,
@@ -223,23 +234,28 @@ class ClusterNode:
     ) -> None:
         where = {"aeron_dir": self.aeron_dir}
         cluster_dir = self.directory / "cluster"
+        own = self._membership.own
+        # A callback must not keep a member of several from the others: then the services alone share a thread.
+        is_all_shared = is_shared and self._membership.is_one
         with _named("driver"):
-            self._launch_driver({"term_buffer_sparse_file": True, **validate_driver_settings(driver)}, is_shared)
-        ingress, consensus, log, catchup, control = (f"{self._host}:{port}" for port in self._ports)
+            settings = {"term_buffer_sparse_file": True, **validate_driver_settings(driver)}
+            invoked = self._launch_driver(settings, is_all_shared)
+        if is_shared:
+            self._shared = SharedContext(invoked)
         with _named("consensus_module"):
             module = ConsensusModuleContext(
                 **{
                     "cluster_dir": cluster_dir,
-                    "cluster_member_id": 0,
-                    "cluster_members": f"0,{ingress},{consensus},{log},{catchup},{control}",
+                    "cluster_member_id": own.id,
+                    "cluster_members": self._membership.cluster_members,
                     "ingress_channel": "aeron:udp",
-                    "replication_channel": f"aeron:udp?endpoint={self._host}:0",
+                    "replication_channel": f"aeron:udp?endpoint={own.any_port}",
                     "is_ipc_ingress_allowed": True,
                     "service_count": len(services),
                     **where,
                     **consensus_module,
                 },
-                use_agent_invoker=is_shared,
+                use_agent_invoker=is_all_shared,
             )
             own_streams = (module.settings.log_stream_id, module.settings.snapshot_stream_id)
         with _named("archive"):
@@ -249,16 +265,17 @@ class ClusterNode:
                     cluster_stream_ids=(*own_streams, container.get("snapshot_stream_id", SERVICE_SNAPSHOT_STREAM_ID)),
                     **{
                         "archive_dir": self.directory / "archive",
-                        "control_channel": f"aeron:udp?endpoint={control}",
-                        "replication_channel": f"aeron:udp?endpoint={self._host}:0",
+                        "control_channel": f"aeron:udp?endpoint={own.archive}",
+                        "replication_channel": f"aeron:udp?endpoint={own.any_port}",
                         **where,
                         **archive,
-                        "threading_mode": "INVOKER" if is_shared else "SHARED",
+                        "threading_mode": "INVOKER" if is_all_shared else "SHARED",
                     },
                 ),
+                is_all_shared,
             )
         with _named("consensus_module"):
-            self._start(ConsensusModule, module)
+            self._start(ConsensusModule, module, is_all_shared)
         with _named("container"):
             for service_id, service in enumerate(services):
                 settings = {
@@ -271,29 +288,33 @@ class ClusterNode:
                 context = Context(service, **settings, use_agent_invoker=is_shared)
                 if self._shared is not None:
                     self._shared.prepare(context)
-                self._start(ClusteredServiceContainer, context)
+                self._start(ClusteredServiceContainer, context, is_shared)
         if self._shared is not None:
             self._thread = SharedThread(self._shared)
             self._thread.start()
 
-    def _launch_driver(self, settings: dict[str, Any], is_shared: bool) -> None:
+    def _launch_driver(self, settings: dict[str, Any], is_shared: bool) -> MediaDriver | None:
+        """Start the driver, and return it where it has no threads of its own."""
         threading = settings.setdefault("threading", "INVOKER" if is_shared else "SHARED")
         if threading == "INVOKER" and not is_shared:
-            raise ConfigurationError('threading="INVOKER": must have threads, unless threading_mode is SHARED')
+            raise ConfigurationError(
+                'threading="INVOKER": must have threads, unless threading_mode is SHARED and there is one member'
+            )
         driver = MediaDriver.launch_embedded(self.aeron_dir, **settings)
         self._closing.callback(driver.close)
         self._note(Path(self.aeron_dir, CNC_FILE_NAME))
-        if is_shared:
-            self._shared = SharedContext(driver if threading == "INVOKER" else None)
+        return driver if threading == "INVOKER" else None
 
-    def _start(self, make: type[Part], context: Any) -> None:
+    def _start(self, make: type[Part], context: Any, is_shared: bool) -> None:
         part: Part = make(context, on_end=lambda: self._part_ended(part))
         self._parts.append(part)
         self._note(getattr(context.mark_file, "path", None))  # a container may have one of another kind
-        if self._shared is None:
-            part.start()
-        else:
+        if is_shared and self._shared is not None:
             self._shared.add(part)
+            return
+        if self._shared is not None and isinstance(part, ConsensusModule):
+            self._shared.module = part
+        part.start()
 
     def _note(self, path: str | os.PathLike[str] | None) -> None:
         if self._lock is not None and path is not None:
@@ -322,9 +343,12 @@ class ClusterNode:
         except Exception as error:
             report("error", "the node was not closed in order: %s", message_of(error))
 
-    def _await_leader(self, timeout: float) -> None:
-        end = time.monotonic() + timeout
+    def _await_leader(self, timeout: float | None) -> None:
+        if timeout is None:
+            timeout = _LAUNCH_TIMEOUT_S if self._membership.is_one else math.inf
+        begin = time.monotonic()
         agent = self._module().context.agent
+        wait_log = WaitLog("the node")
         while not agent.has_leader or self._has_ended.is_set():
             if self._has_ended.wait(_POLL_S):
                 self.close()  # the others end as well: one of them may have the cause
@@ -334,8 +358,14 @@ class ClusterNode:
                 is_shown = self.has_error_messages
                 reasons = "; ".join([message_of(each, is_shown=is_shown) for each in failures]) or "closed"
                 raise ClusterError(f"the node ended while it started: {reasons}") from self._shown_cause(*failures)
-            if time.monotonic() > end:
-                raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
+            if self._membership.is_one:
+                if time.monotonic() - begin > timeout:
+                    raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
+                continue
+            what = waited_for(agent.members.others())
+            wait_log.tick(what, time.monotonic_ns())
+            if time.monotonic() - begin > timeout:
+                raise TimedOutError(f"member {self.member_id} has no leader after {timeout:g} s: it waits for {what}")
 
     def _shown_cause(self, *failures: BaseException | None) -> BaseException | None:
         """The first of these, unless its message may not be shown: whoever prints the error prints its cause as well.
@@ -353,8 +383,8 @@ class ClusterNode:
             timeout: seconds until it is taken, at most.
 
         Raises:
-            ClusterError: the node has ended; or it goes on, and the snapshot was refused or has failed, such as for too
-                little space on the disk.
+            ClusterError: the node has ended; or it goes on, and another member leads, or the snapshot was refused or
+                has failed, such as for too little space on the disk.
             TimedOutError: it was not taken in time: a callback takes long, or a tool has asked for something else.
             ForkedError: in a forked child.
         """
@@ -366,6 +396,11 @@ class ClusterNode:
         is_requested = False
         while not is_requested or agent.snapshot_count == before:
             is_requested = is_requested or agent.request_snapshot()
+            leader = self.leader_member_id
+            if not is_requested and leader not in (None, self.member_id):
+                raise ClusterError(
+                    f"no snapshot was asked for: member {leader} leads, and this is member {self.member_id}: ask there"
+                )
             if self._has_ended.wait(_POLL_S):
                 raise ClusterError("the node has ended: no snapshot was taken") from self._shown_cause(self.failure)
             if is_requested and agent.snapshot_failure is not None:
@@ -373,6 +408,14 @@ class ClusterNode:
             if time.monotonic() > end:
                 state = "asked for and not taken" if is_requested else "not asked for: another request is in progress"
                 raise TimedOutError(f"a snapshot was {state} after {timeout:g} s")
+
+    @property
+    def leader_member_id(self) -> int | None:
+        """Which member leads (int), as this one knows; None while it has no leader, and once it has ended."""
+        agent = self._module().context.agent
+        if not (self.is_running and agent.has_leader):
+            return None
+        return next((each.id for each in agent.members.members if each.is_leader), None)
 
     def _module(self) -> ConsensusModule:
         return next(part for part in self._parts if isinstance(part, ConsensusModule))
@@ -448,12 +491,16 @@ class ClusterNode:
 
     def _close_parts(self) -> None:
         with ExitStack() as closing:
+            if self._thread is None:
+                self._ask_to_end()
+            for part in self._parts:
+                if self._thread is None or not self._is_on_shared_thread(part):
+                    closing.callback(part.close)
             if self._thread is not None:
                 closing.callback(self._thread.close)  # closes its parts
-                return
-            self._ask_to_end()
-            for part in self._parts:
-                closing.callback(part.close)
+
+    def _is_on_shared_thread(self, part: Part) -> bool:
+        return self._membership.is_one or isinstance(part, ClusteredServiceContainer)
 
     def _ask_to_end(self) -> None:
         """Ask the services alone: the other parts stay while a callback idles, and are closed after all services."""
@@ -487,6 +534,15 @@ def aeron_dir_of(directory: Path) -> str:
     return str(_SHARED_MEMORY / f"aeron-node-{digest}")
 
 
+def waited_for(others: Iterable[Any]) -> str:
+    """Return what a member without a leader waits for: those of the others of which it has not heard."""
+    silent = [str(each.id) for each in others if each.log_position == _NULL_POSITION]
+    if not silent:
+        return "the election of a leader"
+    names = " and ".join(filter(None, [", ".join(silent[:-1]), silent[-1]]))
+    return f"member{'s' if len(silent) > 1 else ''} {names}, of which it has not heard"
+
+
 def check_parts(settings: Mapping[str, Mapping[str, Any]], own: Mapping[str, Mapping[str, str]]) -> None:
     """Raise ConfigurationError for settings of parts that the node decides, or that differ between its parts."""
     for part, reasons in own.items():
@@ -512,38 +568,6 @@ def check_paths(**paths: str | os.PathLike[str] | None) -> None:
     for name, path in paths.items():
         if path is not None and not is_path(os.fspath(path) if isinstance(path, os.PathLike) else path):
             raise ConfigurationError(f"{name}={shown(path)}: must be a path in UTF-8, not empty and without NUL")
-
-
-def check_ports(host: str, port: int) -> None:
-    """Raise ConfigurationError for what is no host or port, and ClusterError when the ports cannot be had now.
-
-    A later start may have them: a name server answers again, or another process has ended.
-    """
-    if type(port) is not int or not 0 < port <= _PORT_MAX - PORT_COUNT + 1:
-        raise ConfigurationError(
-            f"port={shown(port)}: must be a whole number from 1 to {_PORT_MAX - PORT_COUNT + 1}: the "
-            f"{PORT_COUNT - 1} ports after it are used as well"
-        )
-    if not isinstance(host, str) or not host or "\0" in host:
-        raise ConfigurationError(f"host={shown(host)}: must be a name or an address of this machine")
-    for each in range(port, port + PORT_COUNT):
-        try:
-            family, kind, protocol, _name, address = socket.getaddrinfo(
-                without_brackets(host), each, type=socket.SOCK_DGRAM
-            )[0]
-            with socket.socket(family, kind, protocol) as taken:
-                taken.bind(address)
-        except ValueError as error:
-            raise ConfigurationError(f"host={shown(host)}: is no name of a host: {message_of(error)}") from error
-        except OSError as error:
-            fix = "give a name or an address of this machine"
-            if error.errno == errno.EADDRINUSE:
-                fix = f"end the process that has it, or give another port, with {PORT_COUNT - 1} free ones after it"
-            elif error.errno == errno.EACCES:
-                fix = "give a port from 1024 on"
-            raise ClusterError(
-                f"host={shown(host)} port={port}: UDP port {each} cannot be had: {error.strerror}; {fix}"
-            ) from error
 
 
 def _is_cause(failure: BaseException | None) -> TypeGuard[BaseException]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,18 @@ from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.loggers import report
 from container.common.process_end import Stage, close_at_end
-from container.common.values import host_of_endpoint, shown, suggestion
+from container.common.values import shown, suggestion
 from container.context import Context
 from container.errors import ClusterError, ConfigurationError
 from container.node.cluster_node import (
     COMMON_OWN_SETTINGS,
-    PORT,
-    PORT_COUNT,
     aeron_dir_of,
     check_parts,
     check_paths,
-    check_ports,
     of_both,
 )
 from container.node.directory_lock import DirectoryLock
+from container.node.members import Membership, members_given
 from container.operate.answers import NoFactsError
 from container.operate.status import read_status
 from container.service.service_handler import ServiceHandler
@@ -49,15 +47,16 @@ _POLL_S = 0.1
 
 
 class JavaNode:
-    """A cluster of one whose driver, archive and consensus module are Java's; a context manager that ends all of it.
+    """A member whose driver, archive and consensus module are Java's; a context manager that ends all of it.
 
     The JVM gets the settings as system properties, under Aeron's names, and ends with this process at the latest.
     """
 
-    def __init__(self, directory: Path, aeron_dir: str, endpoints: Sequence[str], on_end: Callable[[], object]) -> None:
+    def __init__(self, directory: Path, aeron_dir: str, membership: Membership, on_end: Callable[[], object]) -> None:
         """What :meth:`launch` fills."""
-        self.directory, self.aeron_dir, self._endpoints = directory, aeron_dir, endpoints
-        self.ingress_endpoints = f"0={endpoints[0]}"
+        self.directory, self.aeron_dir, self._membership = directory, aeron_dir, membership
+        self.member_id = membership.own.id
+        self.ingress_endpoints = membership.ingress_endpoints
         self._on_end = on_end
         self._containers: list[ClusteredServiceContainer] = []
         self._closing = ExitStack()
@@ -71,18 +70,20 @@ class JavaNode:
         cls,
         *services: ClusteredService | ServiceHandler,
         directory: str,
-        host: str = "localhost",
-        port: int = PORT,
+        host: str | None = None,
+        port: int | None = None,
+        members: Sequence[Mapping[str, Any]] | None = None,
+        member_id: int | None = None,
         aeron_dir: str | None = None,
         on_ready: Callable[[], object],
         on_end: Callable[[], object],
         **settings: Mapping[str, Any],
     ) -> JavaNode:
-        """Start the JVM and the containers, and return once the node leads and serves clients.
+        """Start the JVM and the containers, and return once there is a leader.
 
         Args:
-            services, directory, host, port, aeron_dir: as for :meth:`ClusterNode.launch`.
-            on_ready: called when it leads, just before it is returned; what it raises closes the node.
+            services, directory, host, port, members, member_id, aeron_dir: as for :meth:`ClusterNode.launch`.
+            on_ready: called when there is one, just before the node is returned; what it raises closes the node.
             on_end: called on another thread when the JVM or a container has ended.
             settings: by part, ``driver``, ``archive``, ``consensus_module`` and ``container``: settings by name.
 
@@ -98,13 +99,14 @@ class JavaNode:
             raise ConfigurationError(
                 f'archive: leave out threading_mode="{_INVOKER}": nobody invokes the parts of Java\'s node'
             )
-        check_ports(host, port)
+        membership = members_given(members, member_id, host, port)
         check_paths(directory=directory, aeron_dir=aeron_dir)
         where = Path(created_directory("directory", directory))
-        endpoints = [f"{host_of_endpoint(host)}:{each}" for each in range(port, port + PORT_COUNT)]
-        node = cls(where, aeron_dir if aeron_dir is not None else aeron_dir_of(where), endpoints, on_end)
+        node = cls(where, aeron_dir if aeron_dir is not None else aeron_dir_of(where), membership, on_end)
         try:
             node._closing.callback(DirectoryLock(where).close)
+            membership.check_directory(where)
+            membership.note(where)
             node._start_jvm(len(services), settings)
             for service_id, service in enumerate(services):
                 node._start_container(service, service_id, settings)
@@ -118,19 +120,20 @@ class JavaNode:
         return node
 
     def _start_jvm(self, service_count: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        any_port = f"{self._endpoints[0].rpartition(':')[0]}:0"
+        own = self._membership.own
         properties = {
             "aeron.dir": self.aeron_dir,
             "aeron.dir.delete.on.shutdown": "true",
             "aeron.archive.dir": str(self.directory / "archive"),
-            "aeron.archive.control.channel": f"aeron:udp?endpoint={self._endpoints[-1]}",
-            "aeron.archive.replication.channel": f"aeron:udp?endpoint={any_port}",
+            "aeron.archive.control.channel": f"aeron:udp?endpoint={own.archive}",
+            "aeron.archive.replication.channel": f"aeron:udp?endpoint={own.any_port}",
             "aeron.archive.recording.events.enabled": "false",
             "aeron.cluster.dir": str(self.directory / "cluster"),
-            "aeron.cluster.members": f"0,{','.join(self._endpoints)}",
+            "aeron.cluster.member.id": str(own.id),
+            "aeron.cluster.members": self._membership.cluster_members,
             "aeron.cluster.ingress.channel": "aeron:udp",
             "aeron.cluster.ingress.ipc.allowed": "true",
-            "aeron.cluster.replication.channel": f"aeron:udp?endpoint={any_port}",
+            "aeron.cluster.replication.channel": f"aeron:udp?endpoint={own.any_port}",
             "aeron.cluster.service.count": str(service_count),
             **_properties("driver", settings, table_of(DriverSettings)),
             **_properties("archive", settings, table_of(ArchiveSettings)),
@@ -141,6 +144,15 @@ class JavaNode:
         self._closing.callback(self._end_jvm)
         self._jvm.start()
         threading.Thread(target=self._watch, name="java-node", daemon=True).start()
+
+    @property
+    def leader_member_id(self) -> int | None:
+        """Its own id while it leads; Java's node does not say in its files which of the others does."""
+        with suppress(NoFactsError):
+            found = read_status(self.directory / "cluster")
+            if found.role == "LEADER" and found.election_state == "CLOSED":
+                return self.member_id
+        return None
 
     def _start_container(
         self,
@@ -172,18 +184,18 @@ class JavaNode:
         self._on_end()
 
     def _await_leader(self) -> None:
-        while not self._is_leader():
+        while not self._has_leader():
             if self._has_ended.wait(_POLL_S):
                 failure = self.failure
                 reason = "closed" if failure is None else message_of(failure, is_shown=self.has_error_messages)
                 raise ClusterError(f"the node ended while it started: {reason}") from failure
 
-    def _is_leader(self) -> bool:
+    def _has_leader(self) -> bool:
         try:
             found = read_status(self.directory / "cluster")
         except NoFactsError:  # the JVM has not begun
             return False
-        return (found.pid, found.role, found.election_state) == (self.pid, "LEADER", "CLOSED")
+        return (found.pid, found.election_state) == (self.pid, "CLOSED")
 
     @property
     def pid(self) -> int:

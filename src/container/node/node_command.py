@@ -1,12 +1,13 @@
-"""The commands ``aeron-cluster dev`` and ``node``: a cluster of one member, until it is asked to end."""
+"""The commands ``aeron-cluster dev`` and ``node``: a member or a cluster of them, until it is asked to end."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import math
+import threading
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from container.api import ClusteredService
 from container.common.directories import check_is_there
@@ -14,10 +15,11 @@ from container.common.error_texts import message_of, type_name
 from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import prints_json, report
 from container.common.main_program import Ending, report_crashes
-from container.common.object_path import create_object, search_current_directory
+from container.common.object_path import create_object, load_object, search_current_directory
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
-from container.node.cluster_node import OF_BOTH, PORT, ClusterNode
+from container.node.cluster_node import OF_BOTH, ClusterNode
+from container.node.members import PORT
 from container.operate.metrics_server import add_metrics_port, metrics_address, serve_metrics
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import archive_settings_table
@@ -26,6 +28,10 @@ from container.settings.consensus_module_table import consensus_module_settings_
 from container.settings.container_table import settings_table
 from container.settings.driver_table import driver_settings_table
 from container.settings.sources import given_values, parse_text, read_config_file, settings_of_properties
+from container.testing.processes.endpoints import MEMBER_COUNTS
+
+if TYPE_CHECKING:
+    from container.node.launched_cluster import LaunchedCluster
 
 _SOURCE = "the node"
 _KINDS = {
@@ -33,6 +39,7 @@ _KINDS = {
     int: "a whole number",
     (int, str): "a port, or host:port as a text",
     list: "a list of package.module:Class",
+    (list,): "a list of tables, [[members]] for each",
     dict: "a table of settings",
 }
 _NODE_KEYS: dict[str, type | tuple[type, ...]] = {
@@ -40,6 +47,8 @@ _NODE_KEYS: dict[str, type | tuple[type, ...]] = {
     "directory": str,
     "host": str,
     "port": int,
+    "members": (list,),
+    "member_id": int,
     "aeron_dir": str,
     "threading_mode": str,
     "metrics_port": (int, str),
@@ -60,7 +69,7 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
     parser = make(
         prog=program,
         description="Run a cluster of one member with media driver, archive, consensus module and services in this "
-        "process, until a tool ends the cluster, Ctrl-C or SIGTERM.",
+        "process, or of several, a process each, until a tool ends the cluster, Ctrl-C or SIGTERM.",
     )
     parser.add_argument(
         "services",
@@ -75,13 +84,21 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         metavar="DIR",
         help="what it goes on with, or begins (default: a temporary directory, removed at the end)",
     )
+    parser.add_argument(
+        "--members",
+        type=int,
+        choices=MEMBER_COUNTS,
+        default=1,
+        help="how many members, each a process of its own if there are several (default: 1)",
+    )
     parser.add_argument("--host", default="localhost", help="this machine's name for clients (default: localhost)")
     parser.add_argument(
         "--port",
         type=number(1, 65_531),
         default=PORT,
         metavar="N",
-        help=f"UDP port for clients; the four after it are used as well (default: {PORT})",
+        help=f"UDP port for clients; the four after it are used as well, and the next member has 10 more "
+        f"(default: {PORT})",
     )
     parser.add_argument("--aeron-dir", type=path, metavar="DIR", help="directory of the media driver that it starts")
     parser.add_argument(
@@ -103,10 +120,10 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
     """The parser of what follows ``aeron-cluster node``; its result has ``command``, to be called."""
     parser = make(
         prog=program,
-        description="Run a cluster of one member with media driver, archive, consensus module and services in this "
-        "process, as a TOML file says, until a tool ends the cluster, Ctrl-C or SIGTERM.",
+        description="Run a member of a cluster, its only one or one of several, with media driver, archive, consensus "
+        "module and services in this process, as a TOML file says, until a tool ends the cluster, Ctrl-C or SIGTERM.",
     )
-    parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/consensus-module.md")
+    parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/deployment.md")
     parser.add_argument(
         "--properties", metavar="FILE", help="Aeron's properties for the parts, in a .properties or TOML file"
     )
@@ -145,7 +162,62 @@ def _run_dev(options: argparse.Namespace) -> None:
     settings = {name: getattr(options, name) for name in names}
     settings["driver"] = {"counters_buffer_length": _DEV_COUNTERS_BUFFER_LENGTH}
     settings["consensus_module"] = {"log_channel": f"aeron:udp?term-length={options.term_length}"}
+    if options.members > 1:
+        _run_cluster(options, settings)
+        return
     _run(options.services, settings)
+
+
+def _run_cluster(options: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Run several members as processes until all have ended, or a signal comes."""
+    from container.node.launched_cluster import LaunchedCluster  # what one member does not need
+
+    if settings.pop("aeron_dir") is not None:
+        raise ConfigurationError("--aeron-dir: leave it out: each member has a media driver of its own")
+    metrics_port = settings.pop("metrics_port")
+    if metrics_port is not None:
+        metrics_address(metrics_port)
+    search_current_directory()
+    for each in options.services:
+        load_object(each, "service")  # a mistake is reported once, and before anything starts
+    report_crashes()
+    start = _Start()
+    with Ending(start) as end:
+        try:
+            cluster = LaunchedCluster.launch(*options.services, members=options.members, **settings)
+        except KeyboardInterrupt:
+            report("info", "interrupted while starting")
+            return
+        start.is_over()
+        with cluster, serve_metrics(metrics_port, *[member.node.base_dir for member in cluster.members]):
+            if not prints_json():
+                _print_cluster(cluster)
+            threading.Thread(target=_tell_of_the_end, args=(cluster, end), name="cluster-end", daemon=True).start()
+            caught = end.wait()
+            if caught is not None:
+                log_closing("the cluster", caught.name)
+    log_ended("the cluster", was_asked_for=caught is not None)
+
+
+def _tell_of_the_end(cluster: LaunchedCluster, end: Ending) -> None:
+    cluster.join()
+    end.tell(None)
+
+
+def _print_cluster(cluster: LaunchedCluster) -> None:
+    """Print how to reach it, and where its members are, on standard output."""
+    leader = cluster.leader
+    print(
+        f"A cluster of {len(cluster.members)} members is ready."
+        + ("" if leader is None else f" Member {leader.member_id} leads."),
+        f"  clients                 ingress channel aeron:udp, ingress endpoints {cluster.ingress_endpoints}",
+        f"  for example             aeron-cluster client --ingress {cluster.ingress_endpoints} "
+        "--embedded-driver send TEXT",
+        *[f"  member {each.member_id}, pid {each.node.pid:<11} {each.node.base_dir}" for each in cluster.members],
+        f"  watch them              aeron-cluster top {cluster.directory}/member-*",
+        sep="\n",
+        flush=True,
+    )
 
 
 def _run_node(options: argparse.Namespace) -> None:
@@ -238,7 +310,7 @@ def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] 
                 _print_connection(node)
             log_started(
                 _SOURCE,
-                f"{_SOURCE} is ready in {node.directory}",
+                f"{_SOURCE} is ready in {node.directory}{_leadership(node)}",
                 directory=str(node.directory),
                 ingress_endpoints=node.ingress_endpoints,
                 aeron_dir=str(node.aeron_dir),
@@ -257,11 +329,21 @@ def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] 
     log_ended(_SOURCE, was_asked_for=False)
 
 
+def _leadership(node: Any) -> str:
+    """Return who leads, where there are several members."""
+    if "," not in node.ingress_endpoints:
+        return ""
+    leader = node.leader_member_id
+    leads = "another one leads" if leader is None else f"member {leader} leads"
+    return f": member {node.member_id}; {leads}"
+
+
 def _print_connection(node: Any) -> None:
     """How to reach it, on standard output."""
     client = f"aeron-cluster client --ingress {node.ingress_endpoints} --embedded-driver"
+    leadership = _leadership(node)
     print(
-        "A cluster of one member is ready.",
+        f"A member is ready{leadership}." if leadership else "A cluster of one member is ready.",
         f"  clients over UDP        ingress channel aeron:udp, ingress endpoints {node.ingress_endpoints}",
         f"  clients of this machine ingress channel aeron:ipc, media driver {node.aeron_dir}",
         f"  for example             {client} send TEXT",

@@ -1,4 +1,4 @@
-"""One thread for all parts of a node: how they get onto it, and its end."""
+"""One thread for all parts of a node, or for its services: how they get onto it, and its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ type Part = Archive | ConsensusModule | ClusteredServiceContainer
 class SharedContext:
     """The parts that run on one thread, in invoker mode; what an :class:`AgentOwner` wants to know of them.
 
-    ``driver`` is one in invoker mode, or None where it has threads.
+    ``driver`` is one in invoker mode, or None where it has threads. ``module`` is the consensus module, on this thread
+    or on one of its own.
     """
 
     is_invoker = False
@@ -31,7 +32,7 @@ class SharedContext:
         self.agent = CompositeAgent(driver, self.counted_error_handler, self._prepare_thread, self._before_end)
         self.runner_idle_strategy: IdleStrategy = NoOpIdleStrategy()
         self._containers: list[ClusteredServiceContainer] = []
-        self._module: ConsensusModule | None = None
+        self.module: ConsensusModule | None = None
 
     def prepare(self, context: Context) -> None:
         """Have a service that idles run the other parts; before its container is made."""
@@ -46,15 +47,15 @@ class SharedContext:
             self.agent.add_service(part)
             return
         if isinstance(part, ConsensusModule):
-            self._module = part
+            self.module = part
         self.agent.add(part)
 
     def _prepare_thread(self) -> None:
         self._containers[0].prepare_thread()
 
     def _before_end(self) -> None:
-        if self._module is not None:
-            self._module.expect_services_to_end()
+        if self.module is not None:
+            self.module.expect_services_to_end()
 
     def conclude(self) -> None:
         """Do nothing: the parts conclude their own."""

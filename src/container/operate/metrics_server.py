@@ -51,12 +51,12 @@ def metrics_address(value: int | str) -> tuple[str, int]:
 
 
 @contextmanager
-def serve_metrics(address: int | str | None, directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Serve the metrics of the node in a directory during a ``with`` block; None serves none.
+def serve_metrics(address: int | str | None, *directories: str | os.PathLike[str]) -> Iterator[None]:
+    """Serve the metrics of the nodes in directories during a ``with`` block; None serves none.
 
     Args:
         address: as :func:`metrics_address` takes it.
-        directory: of the node.
+        directories: of the nodes.
 
     Raises:
         ConfigurationError: the address is none, or prometheus_client is not installed.
@@ -69,7 +69,7 @@ def serve_metrics(address: int | str | None, directory: str | os.PathLike[str]) 
     from container.common.log_events import log_started
     from container.operate.exporter import Exporter  # what nothing needs without an address
 
-    exporter = Exporter([Path(directory)], host, port)
+    exporter = Exporter([Path(each) for each in directories], host, port)
     try:
         log_started("exporter", f"metrics are at {exporter.url}")
         yield

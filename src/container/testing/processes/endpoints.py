@@ -11,6 +11,10 @@ from typing import Self
 from container.errors import ContainerError
 
 HOST = "127.0.0.1"
+MEMBER_COUNTS = (1, 3, 5, 7)
+
+PORTS_APART = 10
+"""Between the first ports of two members of one host."""
 
 # Below the range from which systems choose ports themselves, as for an egress endpoint with port 0.
 _PORT_MIN, _PORT_MAX = 20_000, 32_000
@@ -89,6 +93,11 @@ class MemberEndpoints:
     def take(cls, member_id: int, ports: PortReservation) -> Self:
         """Return endpoints on this machine with reserved ports."""
         return cls(member_id, *(f"{ports.host}:{ports.take()}" for _endpoint in range(5)))
+
+    @classmethod
+    def row(cls, member_id: int, host: str, port: int) -> Self:
+        """Return endpoints with a port and the four after it."""
+        return cls(member_id, *(f"{host}:{port + number}" for number in range(5)))
 
     @classmethod
     def fixed(cls, member_id: int, host: str) -> Self:

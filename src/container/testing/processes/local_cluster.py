@@ -20,7 +20,14 @@ from container.common import forks
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.files.cnc_file import CncFile
-from container.testing.processes.endpoints import HOST, MemberEndpoints, PortReservation, ingress_endpoints
+from container.testing.processes.endpoints import (
+    HOST,
+    MEMBER_COUNTS,
+    PORTS_APART,
+    MemberEndpoints,
+    PortReservation,
+    ingress_endpoints,
+)
 from container.testing.processes.java_tools import JVM_FLAGS, as_environment
 from container.testing.processes.local_archive import ArchiveKind, known_kind
 from container.testing.processes.network import Network
@@ -40,8 +47,6 @@ __all__ = [
     "ToolResult",
     "as_environment",
 ]
-
-MEMBER_COUNTS = (1, 3, 5, 7)
 
 QUICK_FAILOVER: Mapping[str, str] = {
     "aeron.cluster.leader.heartbeat.interval": "200ms",
@@ -301,18 +306,9 @@ class LocalCluster:
             ContainerError: a value is refused, or there are no free ports.
             JavaError: there is no JVM, or Aeron's jar cannot be fetched.
         """
-        if member_count not in MEMBER_COUNTS:
-            raise ContainerError(f"member_count must be one of {MEMBER_COUNTS}, not {member_count}")
         given = {"drivers": drivers, "archives": archives, "consensus_modules": consensus_modules}
         kinds = {name: _kind_of_each(name, value, member_count) for name, value in given.items()}
-        self.network = network
-        self._owns_base_dir = base_dir is None
-        forks.own(self)
-        self.base_dir = base_dir or make_directory("aeron-cluster-")
-        self._reservations: list[PortReservation] = []
-        self.endpoints = tuple(self._take_endpoints(member_id) for member_id in range(member_count))
-        self._drivers: list[Process] = []
-        self.members: list[LocalMember] = []
+        self._take_places(member_count, base_dir, network)
         settings: dict[str, Any] = {
             "properties": {**QUICK_FAILOVER, **(properties or {})},
             "class_path": class_path,
@@ -330,19 +326,39 @@ class LocalCluster:
                 driver=kinds["drivers"][member_id],
                 archive=kinds["archives"][member_id],
                 consensus_module=kinds["consensus_modules"][member_id],
-                network_namespace=None if network is None else network[_host_name(member_id)].namespace,
+                network_namespace=self._namespace_of(member_id),
                 **settings,
             )
             self.members.append(LocalMember(node, of_member))
+
+    def _take_places(
+        self, member_count: int, base_dir: Path | None, network: Network | None, first: tuple[str, int] | None = None
+    ) -> None:
+        """Choose directory and addresses: those of the network, those from a host's port on, or free ones."""
+        if member_count not in MEMBER_COUNTS:
+            raise ContainerError(f"member_count must be one of {MEMBER_COUNTS}, not {member_count}")
+        self.network = network
+        self._owns_base_dir = base_dir is None
+        forks.own(self)
+        self.base_dir = base_dir or make_directory("aeron-cluster-")
+        self._reservations: list[PortReservation] = []
+        self.endpoints = tuple(self._take_endpoints(member_id, first) for member_id in range(member_count))
+        self._drivers: list[Process] = []
+        self.members: list[LocalMember] = []
+
+    def _namespace_of(self, member_id: int) -> str | None:
+        return None if self.network is None else self.network[_host_name(member_id)].namespace
 
     @staticmethod
     def network_hosts(member_count: int = 3) -> list[str]:
         """Return the names of the hosts that a network for a cluster has: one for each member, one for clients."""
         return [*(_host_name(member_id) for member_id in range(member_count)), _CLIENT_HOST]
 
-    def _take_endpoints(self, member_id: int) -> MemberEndpoints:
+    def _take_endpoints(self, member_id: int, first: tuple[str, int] | None) -> MemberEndpoints:
         if self.network is not None:
             return MemberEndpoints.fixed(member_id, self.network[_host_name(member_id)].address)
+        if first is not None:
+            return MemberEndpoints.row(member_id, first[0], first[1] + member_id * PORTS_APART)
         ports = PortReservation(_loopback_address(member_id))
         self._reservations.append(ports)
         return MemberEndpoints.take(member_id, ports)

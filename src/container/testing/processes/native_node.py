@@ -20,7 +20,7 @@ _MIB = 1024 * 1024
 
 
 class NativeNode(Node):
-    """A cluster of one: the command ``aeron-cluster node`` in a process of its own, with its services.
+    """A member: the command ``aeron-cluster node`` in a process of its own, with its services.
 
     It is started, killed, waited for and looked into as any :class:`~container.testing.node.Node`, and needs no Java
     but for Java's clients and tools.
@@ -29,6 +29,9 @@ class NativeNode(Node):
     def __init__(
         self,
         *services: str,
+        member_id: int = 0,
+        members: Sequence[MemberEndpoints] | None = None,
+        network_namespace: str | None = None,
         base_dir: Path | None = None,
         threading_mode: str | None = None,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
@@ -39,6 +42,8 @@ class NativeNode(Node):
 
         Args:
             services: where each service is, as ``package.module:Class``.
+            member_id, members, network_namespace: as for :class:`~container.testing.node.Node`; a cluster of one by
+                default.
             base_dir: as for :class:`~container.testing.node.Node`.
             threading_mode: of the node; its default when not given.
             settings: by part, ``driver``, ``archive``, ``consensus_module`` and ``container``: settings by name.
@@ -46,15 +51,15 @@ class NativeNode(Node):
             class_path: of Java's clients.
 
         Raises:
-            ContainerError: there are no free ports.
+            ContainerError: ``member_id`` is not one of ``members``, or there are no free ports.
         """
         self._services, self._threading_mode = services, threading_mode
         self._settings, self._environment = settings or {}, environment or {}
         self._row = PortReservation()
-        self._port = self._row.take_row(5)
-        endpoints = MemberEndpoints(0, *(f"{HOST}:{self._port + number}" for number in range(5)))
         super().__init__(
-            members=[endpoints],
+            member_id=member_id,
+            members=members or [MemberEndpoints.row(member_id, HOST, self._row.take_row(5))],
+            network_namespace=network_namespace,
             service_count=len(services),
             base_dir=base_dir,
             class_path=class_path,
@@ -92,12 +97,11 @@ class NativeNode(Node):
         ]
 
     def _config(self) -> str:
-        node = {
+        node: dict[str, Any] = {
             "services": list(self._services),
             "directory": os.fspath(self.base_dir),
             "aeron_dir": os.fspath(self.aeron_dir),
-            "host": HOST,
-            "port": self._port,
+            "member_id": self.member_id,
         }
         if self._threading_mode is not None:
             node["threading_mode"] = self._threading_mode
@@ -115,6 +119,10 @@ class NativeNode(Node):
         # A value in JSON is one in TOML.
         encode = json.JSONEncoder(default=str, ensure_ascii=False).encode
         lines = [f"{name} = {encode(value)}" for name, value in node.items()]
+        for member in self.members:
+            endpoints = {name: getattr(member, name) for name in ("ingress", "consensus", "log", "catchup", "archive")}
+            lines += ["[[members]]", f"id = {member.member_id}"]
+            lines += [f"{name} = {encode(value)}" for name, value in endpoints.items()]
         for part, values in parts.items():
             lines += [f"[{part}]", *(f"{name} = {encode(value)}" for name, value in values.items())]
         return "\n".join(lines)

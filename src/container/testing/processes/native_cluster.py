@@ -1,0 +1,85 @@
+"""Clusters of whole native members: each is the command ``aeron-cluster node`` in one process, without Java."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from container.testing.processes.endpoints import HOST
+from container.testing.processes.local_cluster import LocalCluster, LocalMember
+from container.testing.processes.native_node import NativeNode
+from container.testing.processes.network import Network
+
+_MS = 1_000_000
+
+QUICK_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "driver": {
+        "client_liveness_timeout_ns": 4_000 * _MS,
+        "image_liveness_timeout_ns": 2_000 * _MS,
+        "publication_linger_timeout_ns": 1_000 * _MS,
+        "timer_interval_ns": 500 * _MS,
+    },
+    "archive": {"driver_timeout_ms": 5_000},
+    "consensus_module": {
+        "driver_timeout_ms": 5_000,
+        "leader_heartbeat_timeout_ns": 2_000 * _MS,
+        "startup_canvass_timeout_ns": 4_000 * _MS,
+        "termination_timeout_ns": 5_000 * _MS,
+    },
+    "container": {"driver_timeout_ms": 5_000},
+}
+"""Settings of every member of a :class:`NativeCluster`, by part: a new leader is there some 3 s after the old one died.
+
+They are those of :data:`~container.testing.processes.local_cluster.QUICK_FAILOVER`.
+"""
+
+
+class NativeCluster(LocalCluster):
+    """Members that are a process each; all else is as for a :class:`~container.testing.cluster.LocalCluster`."""
+
+    def __init__(
+        self,
+        *services: str,
+        member_count: int = 3,
+        base_dir: Path | None = None,
+        network: Network | None = None,
+        host: str = HOST,
+        port: int | None = None,
+        threading_mode: str | None = None,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        environment: Mapping[str, str] | None = None,
+        class_path: Sequence[Path] = (),
+    ) -> None:
+        """Choose directories and addresses, and write each member's file of settings; nothing is started.
+
+        Args:
+            services: where each service is, as ``package.module:Class``.
+            member_count, base_dir, network: as for :class:`~container.testing.cluster.LocalCluster`.
+            host: of all members, where a port is given.
+            port: of the first member's clients on this machine; each next one is 10 higher, and the four ports after
+                each are used as well. When not given, free ones.
+            threading_mode: of the nodes; their default when not given.
+            settings: by part, ``driver``, ``archive``, ``consensus_module`` and ``container``: settings by name, on top
+                of :data:`QUICK_SETTINGS`.
+            environment: variables of the processes, such as PYTHONPATH for the services.
+            class_path: of Java's clients.
+
+        Raises:
+            ContainerError: a value is refused, or there are no free ports.
+        """
+        self._take_places(member_count, base_dir, network, None if port is None else (host, port))
+        given = settings or {}
+        for endpoints in self.endpoints:
+            node = NativeNode(
+                *services,
+                member_id=endpoints.member_id,
+                members=self.endpoints,
+                network_namespace=self._namespace_of(endpoints.member_id),
+                base_dir=self.base_dir / f"member-{endpoints.member_id}",
+                threading_mode=threading_mode,
+                settings={part: {**quick, **given.get(part, {})} for part, quick in QUICK_SETTINGS.items()},
+                environment=environment,
+                class_path=class_path,
+            )
+            self.members.append(LocalMember(node, ()))

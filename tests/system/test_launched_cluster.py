@@ -1,0 +1,120 @@
+"""Three native members on this machine: launched by a program and by ``aeron-cluster dev``, their leader killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import container
+from container.aeron import MediaDriver
+from container.api import Header, MessageBuffer
+from container.client import AeronCluster, EgressListener
+from container.errors import ClusterError
+from container.testing.processes.endpoints import HOST, PortReservation
+from container.testing.processes.process import is_alive, wait_until
+from tests.limits import LIMIT_S
+from tests.services import Counter
+
+ROOT = Path(__file__).parents[2]
+
+
+class Answers(EgressListener):
+    """The last total that the service has sent."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        self.total = int(bytes(buffer))
+
+
+def count_to(client: AeronCluster, answers: Answers, total: int) -> None:
+    """Send 1 until the service has counted so many."""
+    client.send(b"%d" % (total - answers.total))
+    end = time.monotonic() + LIMIT_S
+    while answers.total < total:
+        client.poll_egress()
+        assert time.monotonic() < end, f"{answers.total} of {total}"
+        time.sleep(0.001)
+
+
+def test_a_killed_leader_has_a_successor_and_nothing_is_lost() -> None:
+    lines: list[str] = []
+    answers = Answers()
+    with (
+        container.launch_cluster(Counter, members=3, port=0, say=lines.append) as cluster,
+        MediaDriver.launch_embedded() as driver,
+    ):
+        first = cluster.leader
+        assert first is not None
+        assert f"member {first.member_id} leads" in lines
+        settings = {
+            "aeron_dir": driver.aeron_dir,
+            "ingress_channel": "aeron:udp",
+            "ingress_endpoints": cluster.ingress_endpoints,
+            "egress_channel": f"aeron:udp?endpoint={HOST}:0",
+        }
+        with closing(AeronCluster.connect(listener=answers, message_timeout=LIMIT_S, **settings)) as client:
+            count_to(client, answers, 5)
+            first.kill()
+            second = cluster.await_leader(other_than=first)
+            wait_until(lambda: client.poll_egress() or client.leader_member_id == second.member_id, LIMIT_S, "a leader")
+            count_to(client, answers, 7)
+            first.restart()
+            cluster.await_ready()
+            count_to(client, answers, 9)
+        assert cluster.errors() == {} or all("Aeron client" not in text for text in str(cluster.errors()))
+        pids = [member.node.pid for member in cluster.members]
+        directory = cluster.directory
+    assert not any(map(is_alive, pids))
+    assert not directory.exists()
+    killed = f"member {first.member_id} (pid "
+    assert next(line for line in lines if line.startswith(killed)).endswith("ended with -9")
+    assert f"member {second.member_id} leads" in lines
+    assert [member.node.process.return_code for member in cluster.members] == [0, 0, 0]
+
+
+def test_a_service_that_fails_to_start_ends_all_members_with_the_cause() -> None:
+    with pytest.raises(ClusterError, match=r"a member ended while it started: (.|\n)*nothing works"):
+        container.launch_cluster("tests.system.test_launched_cluster:Failing", port=0, say=lambda line: None)
+
+
+class Failing(Counter):
+    """A service that cannot start."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("nothing works")
+
+
+def test_dev_prints_who_leads_and_ends_all_members_with_ctrl_c(tmp_path: Path) -> None:
+    with closing(PortReservation(HOST)) as ports:
+        port = ports.take_row(25)
+        command = [sys.executable, "-m", "container", "dev", "tests.services:Counter", "--members", "3"]
+        with subprocess.Popen(
+            [*command, "--dir", str(tmp_path / "all"), "--host", HOST, "--port", str(port)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                head = "".join(process.stdout.readline() for _line in range(7))
+                process.send_signal(signal.SIGINT)
+                _out, errors = process.communicate(timeout=LIMIT_S)
+            finally:
+                process.kill()
+    assert head.startswith("A cluster of 3 members is ready. Member "), errors
+    assert f"0={HOST}:{port},1={HOST}:{port + 10},2={HOST}:{port + 20}" in head
+    assert process.returncode == 0, errors
+    for member_id in range(3):
+        assert f"member {member_id}: " in errors
+        assert f"member {member_id} (pid " in errors
+        assert (tmp_path / "all" / f"member-{member_id}" / "cluster" / "recording.log").exists()
