@@ -298,6 +298,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if has_started:
             work_count += self.sessions.tell_the_refused(self._status.leadership_term_id, self._status.leader.id)
             if self._elections.election is None:
+                self._elections.forget_failures(now_ns)
                 if self._status.role == LEADER:
                     work_count += self._slow_tick_of_leader(now_ns)
                 else:
@@ -309,7 +310,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
         cdef int work_count = self._control.poll(now_ns)
         cdef Image image
-        self._elections.forget_failures(now_ns)
         self._ingress.poll_adds()
         if self._status.state == STATE_ACTIVE:
             for image in self._ingress.take_lost_images():

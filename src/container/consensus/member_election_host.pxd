@@ -63,7 +63,7 @@ cdef class MemberElectionHost:
     cdef int64_t _failure_limit_ns              # how long a member without others may fail to lead
     cdef int64_t _heartbeat_interval_ns
     cdef int64_t _heartbeat_timeout_ns
-    cdef int64_t _leads_since_ns
+    cdef int64_t _in_term_since_ns
     cdef readonly int64_t time_of_last_leader_update_ns
     cdef bint can_enter(self) except -1
     cdef int enter(self, bint is_log_end_of_stream, str reason) except -1

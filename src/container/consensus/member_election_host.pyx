@@ -156,8 +156,8 @@ cdef class MemberElectionHost:
         return 0
 
     cdef int forget_failures(self, int64_t now_ns) except -1:
-        """Elections before this term no longer count once this member has led for a while."""
-        if self._failures.since_ns is not None and now_ns - self._leads_since_ns >= self._heartbeat_timeout_ns:
+        """Elections before this term no longer count once it has gone well for a while."""
+        if self._failures.since_ns is not None and now_ns - self._in_term_since_ns >= self._heartbeat_timeout_ns:
             self._failures.forget()
         return 0
 
@@ -311,10 +311,8 @@ cdef class MemberElectionHost:
 
     def begin_join_as_follower(self, bint is_leader_startup):
         """Record that image and have the services join it; :meth:`poll_join_as_follower` looks after it."""
-        election = self.election
-        self._status.set_leadership_term(election.leadership_term_id)
         self._following.begin(
-            self._clock.nano_time(), self._follower_log.join_position(), election.notified_commit_position)
+            self._clock.nano_time(), self._follower_log.join_position(), self.election.notified_commit_position)
         self._follower_log.begin_join(is_leader_startup)
 
     def poll_join_as_follower(self):
@@ -390,7 +388,7 @@ cdef class MemberElectionHost:
     def election_complete(self, int64_t now_ns):
         """There is a leader: work begins."""
         election = self.election
-        self._leads_since_ns = now_ns
+        self._in_term_since_ns = now_ns
         self._status.set_leadership_term(election.leadership_term_id)
         if self._status.role == LEADER:
             self._commit.begin_term(now_ns - self._heartbeat_interval_ns)
