@@ -24,6 +24,7 @@ from benchmarks._verdicts import Goal, Result
 from benchmarks.echo import Load, LoadClient, middle_of
 from benchmarks.node import run_once
 from container.errors import ContainerError
+from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
 from container.testing.processes.process import Process
 from tests.cython_module import compile_cython
@@ -73,7 +74,7 @@ def services(peer: str) -> list[Service | JavaService]:
 @contextmanager
 def running(peer: str) -> Iterator[tuple[LocalCluster, LocalMember]]:
     """Three members of a kind, and the one that leads."""
-    kind = None if peer == JAVA else "native"
+    kind: ArchiveKind | None = None if peer == JAVA else "native"
     cluster = LocalCluster(
         services(peer),
         properties=PROPERTIES,

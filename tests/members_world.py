@@ -10,6 +10,7 @@ from typing import Any
 
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
@@ -71,6 +72,20 @@ class MemberWorld(ConsensusWorld):
         self.failure = None
         for client in (self.client, self.member, *(each.client for each in self.services)):
             self.cluster.fabric.sever(client)
+
+    def leave(self) -> None:
+        """Close archive, consensus module and services in order."""
+        self.is_up = False
+        self.agent.close()
+        for service in self.services:
+            service.client.close()
+        self.member.close()
+        self.close()
+
+    def wipe(self) -> None:
+        """Give it empty disks."""
+        self.disk, self.cluster_disk = SimulatedDisk(), SimulatedDisk()
+        self.owner = None
 
     def come_back(self) -> None:
         """Start it again, with what is on its disks, once nobody takes what died for alive."""
