@@ -33,6 +33,7 @@ class MemberWorld(ConsensusWorld):
         self.member_id = member_id
         self.host = f"m{member_id}"
         self.is_up = True
+        self.is_stalled = False
         self.random_seed = member_id + 1  # of the delay before a nomination
         super().__init__(
             services=services,
@@ -51,6 +52,11 @@ class MemberWorld(ConsensusWorld):
     def role(self) -> int:
         """What counter 201 shows."""
         return self.counter_value(201)
+
+    def on_read(self, position: int, data: bytes) -> None:
+        """What a service of any member reads at a position, in any life, is the same for all and for ever."""
+        known = self.cluster.read.setdefault(position, data)
+        assert known == data, f"{self.host} read {data[:80]!r} up to {position}, where another one read {known[:80]!r}"
 
     @property
     def is_leading_now(self) -> bool:
@@ -120,6 +126,8 @@ class MembersWorld:
         self.drivers: list[MemoryDriver] = [self.fabric.host(f"m{each}") for each in range(count)]
         self.driver = self.fabric.host(CLIENT_HOST)
         self.egress_port = 20_000
+        self.read: dict[int, bytes] = {}
+        self.on_step: list[Callable[[], None]] = []
         ports = ((9010, 9020, 9030, 9040, 8010) for _ in range(count))
         self.members_text = "|".join(
             ",".join([str(each), *(f"m{each}:{port}" for port in of_member)]) for each, of_member in enumerate(ports)
@@ -147,8 +155,10 @@ class MembersWorld:
         while not over:
             self.scheduler.step()
         for member in self.members:
-            if member.is_up:
+            if member.is_up and not member.is_stalled:
                 member.work(2)
+        for each in self.on_step:
+            each()
 
     def run(self, duration_ms: int) -> None:
         """Let time pass."""
@@ -167,7 +177,8 @@ class MembersWorld:
         """What its members are, and what they reported."""
         return "\n".join(
             f"{member.host}: up={member.is_up} failure={member.failure!r} state={member.state} role={member.role} "
-            f"election={member.counter_value(207)} commit={member.commit_position} reported={member.texts()}"
+            f"election={member.counter_value(207)} commit={member.commit_position} "
+            f"reported={list(dict.fromkeys(member.texts()))[-8:]}"
             for member in self.members
         )
 
