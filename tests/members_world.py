@@ -116,6 +116,7 @@ class MembersWorld:
             "election_timeout_ns": 500 * MS,
             "election_status_interval_ns": 50 * MS,
             "startup_canvass_timeout_ns": 2_000 * MS,
+            "session_timeout_ns": 60_000 * MS,
         }
         self.members = [MemberWorld(self, each, services, given | settings) for each in range(count)]
 

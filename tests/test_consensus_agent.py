@@ -22,10 +22,12 @@ from container.codecs import messages as codecs
 from container.common import log_events
 from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.consensus.consensus_module_context import BackupRequests, ConsensusModuleContext
+from container.consensus.election import Election
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
 from container.errors import (
     AgentTermination,
     ArchiveError,
+    ClusterError,
     ClusterTermination,
     ConfigurationError,
     RegistrationError,
@@ -914,7 +916,13 @@ def test_cm23_a_log_stays_until_services_have_joined_it_also_when_an_election_be
         busy.setattr(service, "work", lambda: None)
         world.stop_log_recording()
         world.tick(20)
-        world.agent._on_archive_error(ArchiveError("the archive cannot go on"))  # type: ignore[attr-defined]
+
+        def fail(_election: Election, _now_ns: int) -> int:
+            raise ClusterError("the election cannot go on")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(Election, "do_work", fail)
+            world.tick()
         world.tick(20)
     world.lead()
     assert len(service.joins) == 3
@@ -923,6 +931,22 @@ def test_cm23_a_log_stays_until_services_have_joined_it_also_when_an_election_be
     client.message(b"a message")
     world.settle()
     take_snapshot(world)
+
+
+def test_an_error_of_the_archive_that_is_nobodys_begins_no_election_again(
+    world: ConsensusWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be about a replay for a follower."""
+    [service] = world.services
+    with monkeypatch.context() as busy:
+        busy.setattr(service, "work", lambda: None)
+        world.stop_log_recording()
+        world.tick(20)
+        world.agent._on_archive_error(ArchiveError("a replay has failed"))  # type: ignore[attr-defined]
+        world.tick(20)
+    world.lead()
+    assert len(service.joins) == 2
+    assert world.report_of("a replay has failed")
 
 
 def test_cm23_a_log_over_ipc_is_joined_over_ipc() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from container.api import Role
 from container.consensus.cluster_member import NATIVE_PROTOCOL_VERSION
-from container.consensus.election import Election
+from container.consensus.election import Election, Failures
 from container.consensus.election_host import ElectionState
 from container.errors import AgentTermination, ClusterError, ClusterEvent, TimedOutError
 from tests.election_world import MS, RECORDING_ID, SESSION_ID, Scene
@@ -352,25 +352,27 @@ def test_cm39_a_member_of_an_older_term_replicates_it_and_asks_for_the_next() ->
     replication.position = 100
     scene.step(times=3)
     assert scene.sent("append") == [(0, 2, 100, 0)]
-    # Where the leader's term begins is said when the replication has ended, and this member has recorded both terms.
+    # Where the leader's term begins is said once this member follows, and has recorded both terms.
     replication.position = 120
     scene.step(times=3)
     assert not scene.sent("append")
     assert not scene.sent("ensure_term")
     replication.is_done = True
     scene.step()
+    assert scene.state == "CANVASS"
+    assert scene.sent("close_replication") == [()]
+    assert (scene.election.append_position, scene.election.log_leadership_term_id) == (120, 1)
+    scene.step()
+    assert scene.sent("canvass") == [(1, 120, 2)]
+    scene.hear_new_term(log_term=1, term=2, base=120, following=(2, 120, -1), commit=60)
+    scene.step()
+    assert scene.state == "FOLLOWER_REPLAY"
     assert [call for call in scene.host.calls if call[0] in ("append", "ensure_term")] == [
         ("ensure_term", 0, 60, 1, 60, 120),
         ("ensure_term", 0, 60, 2, 120, -1),
         ("append", 0, 2, 120, 0),
     ]
-    scene.step()
-    assert scene.state == "FOLLOWER_LOG_REPLICATION"
-    scene.hear("commit_position", 2, 120, 0)
-    scene.step()
-    assert scene.state == "CANVASS"
-    assert scene.sent("close_replication") == [()]
-    assert (scene.election.append_position, scene.election.log_leadership_term_id) == (120, 2)
+    assert scene.election.log_leadership_term_id == 2
 
 
 def test_what_is_replicated_and_never_committed_times_out() -> None:
@@ -383,15 +385,17 @@ def test_what_is_replicated_and_never_committed_times_out() -> None:
     assert replication is not None
     replication.position, replication.is_done = 120, True
     scene.step()
+    scene.hear_new_term(log_term=1, term=2, base=120, following=(2, 120, 120), commit=-1)
+    scene.step()
     assert scene.sent("append") == [(0, 2, 120, 0)]
     # A message of the leader renews the deadline; then there is none.
     scene.wait(9_000 * MS)
     scene.hear("commit_position", 2, 60, 0)
     scene.step(9_000 * MS)
-    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    assert scene.state == "FOLLOWER_REPLAY"
     scene.step(1_000 * MS)
     assert scene.state == "INIT"
-    assert "waited too long for member 0 to commit 120" in str(scene.host.errors[0])
+    assert "waited too long for the leader to commit the log before its term" in str(scene.host.errors[0])
 
 
 def test_cm39_failed_terms_before_the_current_one_are_replicated_as_one() -> None:
@@ -495,10 +499,9 @@ def test_a_late_member_of_an_older_term_replicates_up_to_the_term() -> None:
     replication = scene.host.replication
     assert replication is not None
     replication.position, replication.is_done = 60, True
-    scene.hear("commit_position", 1, 120, 0)
     scene.step()
-    assert scene.sent("append") == [(0, 1, 60, 0)]
     assert scene.state == "CANVASS"
+    assert scene.election.append_position == 60
 
 
 def test_the_initial_term_is_the_base_where_the_recording_log_is_empty() -> None:
@@ -510,25 +513,6 @@ def test_the_initial_term_is_the_base_where_the_recording_log_is_empty() -> None
     scene.host.replication.position, scene.host.replication.is_done = 500, True
     scene.step()
     assert scene.sent("ensure_term")[0] == (2, 120, 2, 120, 500)
-
-
-def test_the_end_of_a_replication_is_said_with_its_position() -> None:
-    scene = Scene(term=0)
-    scene.canvassed()
-    scene.hear_new_term(log_term=0, term=1, base=60, position=120, following=(1, 60, -1), commit=0)
-    scene.step()
-    replication = scene.host.replication
-    assert replication is not None
-    replication.position, replication.is_done = 60, True
-    scene.step(200 * MS)
-    assert scene.sent("append") == [(0, 1, 60, 0)]
-    scene.step(199 * MS)
-    assert not scene.sent("append")
-    scene.step()
-    assert scene.sent("append") == [(0, 1, 60, 0)]
-    scene.hear("commit_position", 1, 120, 0)
-    scene.step()
-    assert scene.state == "CANVASS"
 
 
 def test_a_replication_that_ends_early_is_an_error() -> None:
@@ -712,6 +696,22 @@ def test_services_that_applied_what_is_truncated_have_to_start_again() -> None:
     scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
     with pytest.raises(AgentTermination, match="150 applied: the services' state has what the log has lost"):
         scene.step()
+
+
+@pytest.mark.parametrize(("base", "end"), [(120, 0), (60, 120)])
+def test_a_truncation_that_a_crash_has_cut_short_is_finished(base: int, end: int) -> None:
+    """The recording ends at 80, and the recording log does not say so."""
+    scene = Scene(term=3, position=40, append=80)
+    scene.host.bases, scene.host.ends = {3: base}, {3: end}
+    scene.step()
+    assert scene.sent("begin_truncation") == [(3, 80)]
+    assert scene.state == "INIT"
+    scene.host.bases, scene.host.ends = {3: min(base, 80)}, {3: 80}
+    scene.step()
+    assert "term 3 reaches 120 in the recording log, and the log ends at 80: mended" in str(scene.host.errors[0])
+    scene.step(times=2)
+    assert scene.state == "CANVASS"
+    assert not scene.sent("begin_truncation")
 
 
 def test_a_late_message_of_the_own_term_truncates_nothing() -> None:
@@ -989,6 +989,26 @@ def test_the_notified_commit_position_never_falls_by_a_new_term() -> None:
 # What a member is known for
 
 
+@pytest.mark.parametrize("is_error", [False, True])
+def test_what_a_leader_has_committed_is_forgotten_with_it(is_error: bool) -> None:
+    """Another one has its own log, of which that says nothing."""
+    scene = Scene(term=0, position=60, append=120)
+    scene.canvassed()
+    scene.hear_new_term(leader=0, log_term=0, term=1, base=120, following=(1, 120, -1), commit=100)
+    assert (scene.state, scene.election.notified_commit_position) == ("FOLLOWER_REPLAY", 100)
+    if is_error:
+        scene.election.handle_error(scene.host.now, ClusterEvent("the leader is gone"))
+        scene.step(times=2)
+    else:
+        scene.host.commit = 100
+        scene.hear("commit_position", 1, 120, 0)
+        scene.step()
+        assert scene.host.replay is not None
+        scene.host.replay.at, scene.host.replay.done = 110, True
+        scene.step()
+    assert (scene.state, scene.election.notified_commit_position) == ("CANVASS", 0)
+
+
 def test_term_position_and_time_of_a_member_are_set_together() -> None:
     members = Scene(me=0).members
     member = members.find(1)
@@ -1173,10 +1193,8 @@ def test_a_leader_applies_nothing_that_a_leader_before_it_could_take_back() -> N
 def test_what_members_said_before_the_term_would_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where it counts only as far as that log is the leader's: the same run, with the quorum counted so."""
     monkeypatch.setattr(Election, "_quorum_position", lambda each, now: each._count_position(now, is_strict=False))
-    cluster = one_cut_off_leader_after_the_other()
-    assert cluster.committed == [(1, 0), (1, 5)]
-    with pytest.raises(Violation, match="member 2 leads term [0-9]+ without .* at 1, which was committed"):
-        two_leads_again(cluster)
+    with pytest.raises(Violation, match="applies .* at 1 in term 3 .*, and member 2 can lead without it"):
+        one_cut_off_leader_after_the_other()
 
 
 # Members of upstream's
@@ -1446,6 +1464,63 @@ def test_equal_errors_pause_longer_each_time_and_others_do_not() -> None:
     scene.step(6_400 * MS)
     scene.hear_new_term(2, log_term=1, term=9, base=100, following=(9, 100, -1))
     assert scene.state == "FOLLOWER_REPLAY"
+
+
+def test_failures_before_a_term_that_lasted_count_no_more() -> None:
+    failures = Failures(10_000 * MS)
+    for _ in range(5):
+        pause_ns = failures.add(0, ClusterEvent("no leader"))
+    assert pause_ns == 800 * MS
+    failures.end(1_000 * MS)
+    assert failures.add(10_999 * MS, ClusterEvent("no leader")) == 1_600 * MS
+    failures.end(11_000 * MS)
+    assert failures.add(21_000 * MS, ClusterEvent("no leader")) == 0
+    assert failures.since_ns == 21_000 * MS
+
+
+def test_a_follower_that_has_completed_its_election_begins_to_forget_its_failures() -> None:
+    scene = Scene(term=0, position=60)
+    failures = scene.election._failures
+    failures.add(scene.host.now, ClusterEvent("one"))
+    scene.canvassed()
+    scene.hear_new_term(log_term=0, term=1, base=60, following=(1, 60, -1), commit=60)
+    scene.host.join_position = 60
+    scene.step(times=6)
+    assert scene.election.is_closed
+    failures.add(scene.host.now + 10_000 * MS, ClusterEvent("one"))
+    assert failures.since_ns == scene.host.now + 10_000 * MS
+
+
+@pytest.mark.parametrize("term_id", [(1 << 63) - 1, (1 << 32) + 3])
+@pytest.mark.parametrize("name", ["request_vote", "canvass_position", "new_leadership_term"])
+def test_a_term_that_cannot_be_is_heard_by_nobody(name: str, term_id: int) -> None:
+    """It would be persisted, and leave no term to elect a leader in."""
+    scene = Scene(term=2, position=60)
+    scene.canvassed()
+    if name == "new_leadership_term":
+        scene.hear_new_term(log_term=2, term=term_id, base=60, commit=60)
+    else:
+        scene.hear(name, 2, 60, term_id, 0)
+    assert f"member 0 is ignored: its term {term_id} is more than 4294967296 beyond 2" in str(scene.host.errors[0])
+    assert scene.state == "CANVASS"
+    assert scene.host.persisted == -1
+    assert not scene.sent("vote")
+    for member_id in (0, 2):
+        scene.hear("canvass_position", 2, 60, 2, member_id)
+    scene.step()
+    scene.step(600 * MS)
+    assert (scene.state, scene.host.persisted) == ("CANDIDATE_BALLOT", 3)
+
+
+def test_without_a_term_left_a_member_says_so() -> None:
+    scene = Scene(term=2, position=60, persisted=(1 << 63) - 1)
+    scene.canvassed()
+    for member_id in (0, 2):
+        scene.hear("canvass_position", 2, 60, 2, member_id)
+    scene.step()
+    scene.step(600 * MS)
+    assert "no term is left to ask for votes in" in str(scene.host.errors[0])
+    assert scene.state == "INIT"
 
 
 def test_an_error_takes_back_what_is_not_committed() -> None:

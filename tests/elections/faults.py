@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from container.api import Role
 from container.consensus.election_host import ElectionState
+from tests.elections.oracle import last_of
 
 if TYPE_CHECKING:
     from tests.elections.world import Cluster, Member
@@ -25,7 +26,7 @@ class Faults:
         #: How often a member that enters a state of a change is hit right then.
         self._aim = draw.choice((0.0, 0.05, 0.15, 0.3, 0.5))
         self._aimed = _CHANGING
-        self._hit: list[tuple[int, Member, ElectionState]] = []
+        self._hit: list[tuple[int, Member, ElectionState | None]] = []
         #: Members that are held back, such as wiped ones: until when they stay down (ns).
         self._until_ns: dict[int, int] = {}
         self._wipes = draw.choice((0, 0, 0, 1))
@@ -48,6 +49,12 @@ class Faults:
             cluster.loss = draw.choice((0.1, 0.3, 0.5))
         elif draw.random() < 0.3:
             self._aim, self._aimed = 0.6, frozenset({_S.CANDIDATE_BALLOT})
+        #: What is done to the network again and again, and when next.
+        self._network = draw.choice((None, None, None, self._change_sides, self._part_from_leader))
+        self._network_ns = cluster.now_ns + 3 * _S_NS
+        #: Whether one member hears nobody for a while, when all else is healed: a leader of upstream's stays for ever.
+        self.is_one_deaf = draw.random() < 0.2 and not any(node.is_java for node in cluster.nodes)
+        self.is_one_deaf &= cluster.settings.appointed_leader_id == -1
 
     def begin(self) -> None:
         """Start all members, or those that were not away."""
@@ -64,12 +71,35 @@ class Faults:
             late = self._cluster.random.choice((0, 1, 2, 4, 8))
             self._hit.append((self._cluster.now_ns + late * 20_000_000, member, state))
 
+    def on_truncation(self, member: Member) -> None:
+        """A member's recording is truncated, and its recording log does not say so yet."""
+        if self._cluster.random.random() < 0.4:
+            self._hit.append((self._cluster.now_ns, member, None))
+
+    def _change_sides(self) -> None:
+        """Two parts of the cluster, and a member goes from one to the other: also one that has just followed."""
+        self._cluster.cuts ^= {self._cluster.random.randrange(len(self._cluster.nodes))}
+
+    def _part_from_leader(self) -> None:
+        """A member and the leader do not hear each other, and all others hear both."""
+        cluster, leader = self._cluster, self._cluster.leader()
+        if cluster.broken or leader is None:
+            cluster.broken = set()
+        else:
+            other = cluster.random.choice([node for node in cluster.nodes if node is not leader])
+            cluster.broken = {(leader.id, other.id), (other.id, leader.id)}
+
     def disturb(self) -> None:
         """Crash, start, cut off, stall or heal."""
         cluster, draw = self._cluster, self._cluster.random
+        if self._network is not None and cluster.now_ns >= self._network_ns:
+            self._network()
+            self._network_ns = cluster.now_ns + draw.randrange(100, 3000) * 1_000_000
         if self._hit:
             for due_ns, member, state in self._hit:
-                if due_ns <= cluster.now_ns and state is _S.CANDIDATE_BALLOT and draw.random() < 0.5:
+                if state is None and member.is_up:
+                    member.crash()
+                elif due_ns <= cluster.now_ns and state is _S.CANDIDATE_BALLOT and draw.random() < 0.5:
                     # With the votes it may have by then, it leads late.
                     member.stall(draw.randrange(400, 2500) * 1_000_000)
                 elif due_ns <= cluster.now_ns:
@@ -237,11 +267,6 @@ def note_term(node: Member, term_id: int, base: int) -> None:
     """Record a term that is formed or followed."""
     node.disk.has_recording = True
     node.record(-1, term_id, base)
-
-
-def last_of(node: Member) -> tuple[int, int]:
-    """What is compared of a member's log."""
-    return node.disk.terms[-1].id if node.disk.terms else -1, len(node.disk.entries)
 
 
 def adopt(node: Member, leader: Member, term_id: int, base: int, length: int) -> None:

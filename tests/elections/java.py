@@ -34,7 +34,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from container.api import Role
-from container.consensus.cluster_member import ClusterMember
+from container.consensus.cluster_member import ClusterMember, ClusterMembers
 from container.consensus.election_host import ElectionState, LogReplay, LogReplication, NewLeadershipTerm
 from container.errors import ClusterError, ClusterEvent, TimedOutError
 
@@ -46,6 +46,12 @@ _BALLOTS = (_S.FOLLOWER_BALLOT, _S.CANDIDATE_BALLOT)
 _VOTING = (_S.CANVASS, _S.NOMINATE, *_BALLOTS)
 _NEVER_NS = -(1 << 60)
 JAVA_PROTOCOL_VERSION = 1 << 16
+
+
+def has_active_quorum(members: ClusterMembers, now_ns: int, timeout_ns: int) -> bool:
+    """Whether a leader of upstream's goes on: a canvass has made it forget what members said, and not when."""
+    spoken = [now_ns < member.time_of_last_append_position_ns + timeout_ns for member in members.members]
+    return sum(spoken) >= members.threshold
 
 
 class JavaElection:
@@ -275,10 +281,16 @@ class JavaElection:
         self._say_canvass_position(now_ns)
         if settings.appointed_leader_id not in (-1, self._me.id):
             return
-        if members.is_unanimous_candidate(-1) or (now_ns >= deadline_ns and members.is_quorum_candidate()):
+        voters = sum(self._would_vote(member) for member in members.members)
+        if voters == members.count() or (now_ns >= deadline_ns and voters >= members.threshold):
             delay_ns = int(self._host.random() * (settings.election_timeout_ns >> 1))
             self._nomination_deadline_ns = now_ns + delay_ns
             self._enter(_S.NOMINATE, now_ns, "")
+
+    def _would_vote(self, member: ClusterMember) -> bool:
+        """J3: whether a member's log is not better than this one's. One that is empty is of its term as any other."""
+        ours = (self._me.leadership_term_id, self._me.log_position)
+        return member.log_position != -1 and (member.leadership_term_id, member.log_position) <= ours
 
     def _nominate(self, now_ns: int) -> None:  # J4
         if now_ns < self._nomination_deadline_ns:

@@ -1,11 +1,13 @@
 """What must never happen in a cluster of elections, and whose rules let it happen.
 
 * A committed entry never changes, and all members apply the same; who leads has all that is committed.
+* Nobody without an entry that is applied could lead a newer term, even if all crashed now.
 * A term has one leader, a member votes once in it, for what its disk has, and no candidate term goes back.
 * A recording log has terms that were led, from where they were led, and between them empty ones.
 
 A violation is ours where native members alone took part: they led, voted, held a quorum of what was committed, and
-broke it. Where one of upstream's took part, the guarantee is upstream's, and so is the violation.
+broke it. Where one of upstream's took part, the guarantee is upstream's, and so is the violation. A native member's
+recording log is ours, but for terms that one of upstream's had recorded so, and said.
 """
 
 from __future__ import annotations
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from tests.elections.world import Entry, Member, Term
 
 OURS, UPSTREAMS = "ours", "upstream's"
+
+
+def last_of(node: Member) -> tuple[int, int]:
+    """What the rule of votes compares of a member's disk: its log's last term, and its length."""
+    if not node.disk.terms or not node.disk.entries:
+        return -1, 0
+    return node.disk.terms[-1].id, len(node.disk.entries)
 
 
 class Violation(AssertionError):
@@ -45,6 +54,10 @@ class Oracle:
     leaders: dict[int, Member] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
     votes: dict[tuple[int, int], int] = field(default_factory=dict)
+    #: Id and base of terms that a member of upstream's has recorded, and that nobody has led so.
+    wrong_terms: set[tuple[int, int]] = field(default_factory=set)
+    #: What members of upstream's had, and have no more.
+    taken_back: set[tuple[int, Entry]] = field(default_factory=set)
     #: Whether a power cut has taken what was said to be recorded; then only votes are held to anything.
     is_lossy: bool = False
 
@@ -68,11 +81,57 @@ class Oracle:
             ]
             self.terms.append(member.followed_term_id)
             self.is_native.append(leader is not None and not leader.is_java and len(holders) >= self.threshold)
+            if leader is not None and not leader.is_java and not member.is_java:
+                self._check_held(member, index, leader)
         elif self.committed[index] != entry:
             blame = self._blame(index, member, member.followed_term_id)
             raise Violation(
                 f"member {member.id} applies {entry} at {index}, others {self.committed[index]}", "applied", blame
             )
+
+    def _check_held(self, member: Member, index: int, leader: Member) -> None:
+        """What is applied first can be lost by nobody: no member without it can lead a newer term.
+
+        That is asked of the disks alone, with the rule of votes, and with the votes that a candidate has. Members of
+        upstream's that have the entry count as if they voted for nobody without it: they follow a leader of a term
+        before their vote, and record a term late.
+        """
+        nodes = member.cluster.nodes
+        without = [node for node in nodes if not self._has(node, index)]
+        for candidate in without:
+            term_id = candidate.disk.candidate_term_id
+            is_asking = term_id > member.followed_term_id and self.votes.get((candidate.id, term_id)) == candidate.id
+            voters = [
+                node
+                for node in nodes
+                if (node in without or not node.is_java)
+                and (
+                    (is_asking and self.votes.get((node.id, term_id)) == candidate.id)
+                    or last_of(node) <= last_of(candidate)
+                )
+            ]
+            if not candidate.is_java and len(voters) >= self.threshold:
+                raise Violation(
+                    f"member {member.id} applies {member.disk.entries[index]} at {index} in term "
+                    f"{member.followed_term_id} of member {leader.id}, and member {candidate.id} can lead without it, "
+                    f"with the votes of {', '.join(str(node.id) for node in voters)}",
+                    "held",
+                )
+
+    def _has(self, node: Member, index: int) -> bool:
+        """Whether a member would have an entry that is applied now after a crash; without a term nobody finds it.
+
+        Upstream's members have what they ever had: they may have said so, and take it back by their own rules.
+        """
+        entry = self.committed[index]
+        if node.disk.entries[index : index + 1] != [entry]:
+            return (node.id, entry) in self.taken_back
+        return node.is_java or bool(node.disk.terms)
+
+    def note_lost(self, member: Member, entries: list[Entry]) -> None:
+        """A member takes entries back, or cannot find them after a crash."""
+        if member.is_java:
+            self.taken_back.update((member.id, entry) for entry in entries)
 
     def check_leader(self, member: Member, term_id: int) -> None:
         """A term has one leader, and that has all that was committed before it."""
@@ -98,6 +157,7 @@ class Oracle:
 
     def check_truncation(self, member: Member, position: int) -> None:
         """No member takes back what it has applied."""
+        self.note_lost(member, member.disk.entries[position:])
         if position < member.commit and not self.is_lossy:
             blame = self._blame(position, member, member.followed_term_id)
             raise Violation(
@@ -112,16 +172,28 @@ class Oracle:
         if member.disk.candidate_term_id < term_id:
             raise Violation(f"member {member.id} votes in term {term_id}, and has not persisted it", "votes", blame)
 
-    def check_term(self, member: Member, term: Term) -> None:
-        """What a member records of a term is what happened."""
-        if self.is_lossy or (member.is_java and term.id == -1):
-            return  # upstream's records a term -1 for what it copies before the first
-        base = self.bases.get(term.id)
-        blame = UPSTREAMS if member.is_java else self.blame_all()
-        if base is None and term.end != term.base:
-            raise Violation(f"member {member.id} records {term}, which nobody has led", "recording log", blame)
-        if base is not None and term.end != term.base and not self._is_base(member, term.base, base, term.id):
-            raise Violation(f"member {member.id} records {term}, which began at {base}", "recording log", blame)
+    def check_terms(self, member: Member, term_id: int, terms: list[Term]) -> None:
+        """What a member records is what happened: that term, and those that it has changed for it."""
+        if self.is_lossy:
+            return
+        for term in terms:
+            base = self.bases.get(term.id)
+            if term.end == term.base or (member.is_java and term.id == -1):
+                continue  # upstream's records a term -1 for what it copies before the first
+            if base is not None and self._is_base(member, term.base, base, term.id):
+                continue
+            if member.is_java and term.id != term_id:
+                self.wrong_terms.add((term.id, term.base))
+                continue
+            text = "which nobody has led" if base is None else f"which began at {base}"
+            raise Violation(
+                f"member {member.id} records {term}, {text}", "recording log", self._blame_term(member, term)
+            )
+
+    def _blame_term(self, member: Member, term: Term) -> str:
+        """Whose a term is that is not what happened: a native member records what a leader says of its own."""
+        is_upstreams = member.is_java or (term.id, term.base) in self.wrong_terms
+        return UPSTREAMS if is_upstreams else OURS
 
     def _is_base(self, member: Member, recorded: int, base: int, term_id: int) -> bool:
         """Whether a term may be recorded from there: what was copied of an unrecorded term lies between, or nothing."""
@@ -147,7 +219,7 @@ class Oracle:
                         raise Violation(
                             f"member {node.id} has recorded {term}, and {node.disk.entries[index]} at {index}",
                             "recording log",
-                            blame,
+                            self._blame_term(node, term),
                         )
 
     def blame_all(self) -> str:

@@ -123,3 +123,24 @@ def one_comes_back_that_voted(kinds: str, *, has_restarted: bool) -> tuple[int, 
     now_leads = cluster.leader()
     assert now_leads is not None
     return cluster.leaderless_ns, now_leads.leadership_term_id - term, took_ns
+
+
+def a_crash_cuts_a_truncation_short(kinds: str) -> Cluster:
+    """Member 0 led a term that nobody heard of, and dies as its recording is truncated; then it comes back."""
+    cluster = cluster_with_log(kinds, 20)
+    first, *others = cluster.nodes
+    cluster.oracle.bases |= {1: 20, 2: 41}
+    for node in others:
+        node.disk.terms = [Term(0, 0, 20), Term(1, 20, 20), Term(2, 20, 20), Term(3, 20, -1)]
+    cluster.oracle.bases[3] = 20
+    first.disk.entries += [(1, 0), *((1, cluster.next_entry()) for _ in range(20))]
+    first.disk.terms = [Term(0, 0, 20), Term(1, 20, 41), Term(2, 41, -1)]
+    for node in cluster.nodes:
+        node.start()
+    assert run_until(cluster, lambda: len(first.disk.entries) == 20) < LIMIT_NS
+    assert first.disk.terms[-1].base == 41
+    first.crash()
+    run_until(cluster, lambda: False, S)
+    first.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    return cluster

@@ -22,7 +22,7 @@ from container.consensus.election import Election
 from container.consensus.election_host import ElectionState, NewLeadershipTerm
 from container.errors import AgentTermination, ClusterEvent
 from tests.elections.faults import Faults
-from tests.elections.java import JAVA_PROTOCOL_VERSION, JavaElection
+from tests.elections.java import JAVA_PROTOCOL_VERSION, JavaElection, has_active_quorum
 from tests.elections.oracle import OURS, UPSTREAMS, Oracle, Violation
 
 MS = 1_000_000
@@ -100,7 +100,7 @@ class Member:
         self.catching_up = False
         self.leader: ClusterMember | None = None
         self.last_append_position_ns = self.last_commit_position_ns = self.last_log_ns = self.last_progress_ns = 0
-        self.begun_ns = 0
+        self.begun_ns = self.truncated_term_id = 0
         last = disk.terms[-1] if disk.terms else Term(-1, 0, -1)
         self.leadership_term_id = last.id
         self._enter_election(True, last.id, last.base)
@@ -122,6 +122,7 @@ class Member:
                     disk.terms[-1].end = -1
                 self.cluster.oracle.is_lossy = True
         if not disk.terms:
+            self.cluster.oracle.note_lost(self, disk.entries)
             disk.entries, disk.has_recording = [], False
 
     def wipe(self) -> None:
@@ -236,7 +237,8 @@ class Member:
         else:
             quorum = self.members.quorum_position(self.leadership_term_id, self.end_of_term, now_ns, timeout_ns)
         self.update_leader_position(now_ns, position, min(quorum, position))
-        if not self.members.has_active_quorum(now_ns, timeout_ns):
+        has_quorum = has_active_quorum if self.is_java else ClusterMembers.has_active_quorum
+        if not has_quorum(self.members, now_ns, timeout_ns):
             self.enter_election("no quorum of active followers")
 
     def _follow(self, now_ns: int) -> None:
@@ -374,13 +376,13 @@ class Member:
             member.set_log(term, position, self.now_ns())
             self.track_catchup_completion(member, term, flags)
 
-    def on_catchup_position(self, term: int, _position: int, _member_id: int, session_id: int) -> None:
+    def on_catchup_position(self, term: int, position: int, member_id: int, session_id: int) -> None:
         if term <= self.leadership_term_id and self.role == Role.LEADER and session_id == self.session_id:
-            self.send(_member_id, "catchup_begins", session_id)
+            self.send(member_id, "catchup_begins", session_id, position)
 
-    def on_catchup_begins(self, session_id: int) -> None:
+    def on_catchup_begins(self, session_id: int, position: int) -> None:
         if session_id == self.image_session_id and self.join_position is None:
-            self.join_position = len(self.disk.entries)
+            self.join_position = position
 
     def on_stop_catchup(self, _term: int) -> None:
         self.catching_up = False
@@ -436,8 +438,10 @@ class Member:
 
     def ensure_term(self, initial_term: int, initial_base: int, term_id: int, base: int, end: int) -> None:
         if self.disk.has_recording:
+            before = [(term.id, term.base, term.end) for term in self.disk.terms]
             self.record(initial_term, term_id, base, end, initial_base=initial_base)
-            self.cluster.oracle.check_term(self, next(term for term in self.disk.terms if term.id == term_id))
+            changed = [term for term in self.disk.terms if (term.id, term.base, term.end) not in before]
+            self.cluster.oracle.check_terms(self, term_id, changed)
 
     def record(self, initial_term: int, term_id: int, base: int, end: int = -1, *, initial_base: int = 0) -> None:
         """As RecordingLog.ensureCoherent."""
@@ -539,6 +543,11 @@ class Member:
         return self.join_position
 
     def begin_join_as_follower(self, _is_startup: bool) -> None:
+        # The image has nothing from before it joined; the archive extends a recording from its end alone.
+        is_end = self.join_position == len(self.disk.entries) == self.commit
+        if self.is_java and not is_end:
+            raise ClusterEvent(f"the recording ends at {len(self.disk.entries)}, not at {self.join_position}")
+        assert is_end, f"{self.join_position}, {len(self.disk.entries)}, {self.commit}"
         self.disk.has_recording = True
         self._begin()
 
@@ -580,15 +589,20 @@ class Member:
     def begin_truncation(self, term_id: int, position: int) -> None:
         self.cluster.oracle.check_truncation(self, position)
         del self.disk.entries[position:]
-        for term in self.disk.terms:
-            if term.id == term_id or (term.end > position and not self.is_java):
-                term.end = position
-            if not self.is_java:
-                term.base = min(term.base, position)
+        self.truncated_term_id = term_id
+        self.cluster.on_truncation(self)
         self._begin()
 
     def poll_truncation(self) -> bool:
-        return self._is_done()
+        if not self._is_done():
+            return False
+        position = len(self.disk.entries)
+        for term in self.disk.terms:
+            if term.id == self.truncated_term_id or (term.end > position and not self.is_java):
+                term.end = position
+            if not self.is_java:
+                term.base = min(term.base, position)
+        return True
 
     def new_log_replay(self, position: int, stop: int) -> ModelReplay:
         assert position == self.commit
@@ -793,6 +807,11 @@ class Cluster:
         if self.faults is not None:
             self.faults.on_state(member, state)
 
+    def on_truncation(self, member: Member) -> None:
+        """A member's recording is truncated, and its recording log does not say so yet."""
+        if self.faults is not None:
+            self.faults.on_truncation(member)
+
     def send(self, source: int, target: int, name: str, arguments: tuple[object, ...]) -> None:
         """Lose a message, or deliver it some time later."""
         if self.random.random() >= self.loss and self.is_heard(source, target):
@@ -855,6 +874,8 @@ class Cluster:
             node.stalled_until_ns = 0
             if not node.is_up:
                 node.start()
+        if faults.is_one_deaf:
+            self._lead_without_one(bound_ns)
         healed_ns = self.now_ns
         while self.now_ns < healed_ns + bound_ns:
             self.tick()
@@ -873,6 +894,30 @@ class Cluster:
             "liveness",
             UPSTREAMS if all(self._is_stuck_by_upstream(node) for node in self.nodes) else OURS,
         )
+
+    def _lead_without_one(self, bound_ns: int) -> None:
+        """Who is elected next hears nobody any more, and is heard: the others must have a leader all the same."""
+        begun_ns, deaf = self.now_ns, self.nodes[0]
+        while self.now_ns < begun_ns + bound_ns:
+            leading = [node for node in self.nodes if node.role == Role.LEADER]
+            if not self.broken and (leading or self.now_ns > begun_ns + 5_000 * MS):
+                deaf = next(iter(leading), deaf)
+                self.broken = {(node.id, deaf.id) for node in self.nodes if node is not deaf}
+            self.tick()
+            leader = self.leader()
+            if leader is not None and leader is not deaf and self.broken:
+                followers = [node for node in self.nodes if node.election is None]
+                if (
+                    sum(node.leadership_term_id == leader.leadership_term_id for node in followers)
+                    >= self.oracle.threshold
+                ):
+                    self.heal(False)
+                    return
+        if not self.oracle.is_lossy:
+            raise Violation(
+                f"no leader while member {deaf.id} hears nobody: {[node.election for node in self.nodes]}", "liveness"
+            )
+        self.heal(False)
 
     def _is_stuck_by_upstream(self, node: Member) -> bool:
         """Whether a member follows, or waits where one of upstream's alone holds another for ever."""

@@ -28,7 +28,6 @@ cdef class ArchiveUpkeep:
     cdef int _retained_count                    # snapshots that are kept; 0: all
     cdef int64_t _due_ns                        # when what is not needed is removed; INT64_MAX: not yet
     cdef str _hold                              # why not all of that could go at the last look; None: it could
-    cdef bint is_in_progress(self) noexcept
     cdef int look_soon(self) except -1
     cdef int poll(self, bint may_begin, int64_t now_ns) except -1
     cpdef int close(self) except -1

@@ -1,4 +1,4 @@
-"""What a member asks its archive for beside the cluster's work: one thing after the other, and no snapshot meanwhile.
+"""What a member asks its archive for beside the cluster's work: one thing after the other.
 
 It validates the recording log when a tool asks for that, and removes what is no longer needed.
 """
@@ -30,7 +30,7 @@ cdef class ArchiveUpkeep:
 
     Args:
         context: concluded (ConsensusModuleContext).
-        archive: of the member (AsyncArchive). While something is in progress nothing else is asked of it.
+        archive: of the member (AsyncArchive).
         members: of the cluster (ClusterMembers).
         status, recording, termination: of this member.
         backups: what backups were answered (BackupAnswers).
@@ -47,10 +47,6 @@ cdef class ArchiveUpkeep:
         self._service_count = context.settings.service_count
         self._retained_count = context.settings.snapshots_retained
         self._due_ns = INT64_MAX
-
-    cdef bint is_in_progress(self) noexcept:
-        """Whether it waits for the archive."""
-        return self._work is not None
 
     cdef int look_soon(self) except -1:
         """Look in a moment for what is no longer needed, if it is wanted that it goes."""

@@ -126,6 +126,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             raise
         self._services.watch(self._client)
         self._recording.watch(self._client)
+        self._archive.on_signal = self._elections.on_recording_signal
 
     def _add_streams(self, context):
         settings = context.settings
@@ -297,6 +298,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if has_started:
             work_count += self.sessions.tell_the_refused(self._status.leadership_term_id, self._status.leader.id)
             if self._elections.election is None:
+                self._elections.forget_failures(now_ns)
                 if self._status.role == LEADER:
                     work_count += self._slow_tick_of_leader(now_ns)
                 else:
@@ -308,7 +310,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
         cdef int work_count = self._control.poll(now_ns)
         cdef Image image
-        self._elections.forget_failures(now_ns)
         self._ingress.poll_adds()
         if self._status.state == STATE_ACTIVE:
             for image in self._ingress.take_lost_images():
@@ -371,23 +372,22 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return work_count
 
     cdef int _poll_archive(self) except -1:
-        """Hear what the archive has to say; an error that answers a request is of whoever has asked."""
-        if self._archive.is_waiting():
-            return 0
+        """Hear what the archive has to say. An error that is somebody's is looked after there."""
+        cdef object error
         try:
             self._archive.poll()
-        except ArchiveError as error:
+            error = self._archive.take_error()
+        except ArchiveError as lost:
+            error = lost
+        if error is not None:
             self._on_archive_error(error)
         return 0
 
     def _on_archive_error(self, error):
-        if self._catchups.take_error(error):    # a replay for a follower that is gone ends nothing here
-            return
         self._on_error(error)
         if error.code == ArchiveError.STORAGE_SPACE:
             self._termination.terminate(False, message_of(error))
         self._termination.check_archive(error)
-        self._elections.on_archive_error(error)
 
     cdef int _consensus_work(self, int64_t now_ns) except -1:
         cdef PendingServiceMessageTracker tracker

@@ -23,7 +23,7 @@ from container.archive.authentication import (
 )
 from container.archive.client.async_archive import AsyncArchive
 from container.common.callbacks import check_callable
-from container.common.channel_uri import add_alias_if_absent
+from container.common.channel_uri import ChannelUri, add_alias_if_absent
 from container.common.directories import check_is_there
 from container.common.semantic_version import is_version_compatible
 from container.common.values import shown
@@ -286,6 +286,11 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
             raise ConfigurationError(
                 f"cluster_member_id={settings.cluster_member_id} is not in cluster_members: the members are "
                 f"{', '.join(str(member.id) for member in self.members)}"
+            )
+        if len(self.members) > 1 and not ChannelUri.parse(settings.log_channel).is_udp:
+            raise ConfigurationError(
+                f"log_channel={shown(settings.log_channel)}: with {len(self.members)} members it must be of UDP, such "
+                "as aeron:udp?term-length=64m"
             )
         self.authenticator = self._given_authenticator or create_authenticator(settings.authenticator)
         if self._given_authorisation_service is not None:

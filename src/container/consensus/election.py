@@ -46,6 +46,9 @@ _FIRST_PAUSE_NS = 100 * 1_000_000
 _MOST_KINDS = 16
 _MOST_DELAYS = 6
 _LONG_AGO_NS = 24 * 3600 * 1_000_000_000
+_LAST_TERM_ID = (1 << 63) - 1
+# So many elections no member can have missed.
+_MOST_TERMS_AHEAD = 1 << 32
 _VOTE_NO = 0
 _VOTE_YES = 1
 
@@ -66,6 +69,8 @@ class _Preparation(enum.Enum):
 class Failures:
     """What elections of a member have failed for since it last was well: those of a kind pause longer each time.
 
+    A member is well once it has led or followed for as long as the longest pause.
+
     Args:
         longest_ns: of the longest pause.
     """
@@ -73,11 +78,19 @@ class Failures:
     def __init__(self, longest_ns: int) -> None:
         self._longest_ns = longest_ns
         self._pauses: dict[str, int] = {}  # ns, by kind: the text without its numbers
+        self._ended_ns: int | None = None
         #: When the first one was, on the monotonic clock; None where there was none.
         self.since_ns: int | None = None
 
+    def end(self, now_ns: int) -> None:
+        """Note that an election has come to its end."""
+        self._ended_ns = now_ns
+
     def add(self, now_ns: int, error: BaseException) -> int:
         """Note one; how long the member is to pause now (ns), 0 for the first of a kind."""
+        if self._ended_ns is not None and now_ns - self._ended_ns >= self._longest_ns:
+            self.forget()
+        self._ended_ns = None
         if self.since_ns is None:
             self.since_ns = now_ns
         kind = f"{type(error).__name__}: {re.sub(r'[0-9]+', '#', str(error))}"
@@ -161,14 +174,13 @@ class Election:
         self._is_leader_upstream = False
         self._is_extended_canvass = is_node_startup
         self._preparation = _Preparation.TO_BEGIN
-        self._truncation: tuple[int, int, str] | None = None
+        self._truncation: tuple[int, str] | None = None
         self._term_base_log_position = NULL_POSITION
         self._catchup_join_position = NULL_POSITION
         self._leader_recording_id = NULL_VALUE
         self._replication_leadership_term_id = NULL_VALUE
         self._replication_term_base_log_position = NULL_POSITION
         self._replication_stop_position = NULL_POSITION
-        self._is_replication_recorded = False
         self._log_replay: LogReplay | None = None
         self._log_replication: LogReplication | None = None
         self._has_log_subscription = False
@@ -236,7 +248,7 @@ class Election:
         protocol_version: int,
     ) -> None:
         """A member has no leader, and says how far its log goes."""
-        if self._is_deaf():
+        if self._is_deaf() or not self._is_term(leadership_term_id, "CanvassPosition", follower_member_id):
             return
         self._hear_of(follower_member_id)
         follower = self._members.find(follower_member_id)
@@ -272,6 +284,8 @@ class Election:
         """A member wants to lead."""
         candidate = self._members.find(candidate_id)
         if self._is_deaf() or candidate is None or candidate is self._this_member:
+            return
+        if not self._is_term(candidate_term_id, "RequestVote", candidate_id):
             return
         if self.state is _S.INIT and not self._is_end_known:
             return
@@ -327,7 +341,9 @@ class Election:
 
     def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
         """A member leads."""
-        if self.state is _S.INIT:
+        if self.state is _S.INIT or not self._is_term(
+            message.leadership_term_id, "NewLeadershipTerm", message.leader_member_id
+        ):
             return
         leader = self._members.find(message.leader_member_id)
         if leader is None or (leader is self._this_member and message.leadership_term_id == self.leadership_term_id):
@@ -400,6 +416,8 @@ class Election:
             self.close()
             self._forget_leader()
             if self._is_first_init and self._is_node_startup:
+                if self._members.count() > 1 and self._finish_truncation(now_ns):
+                    return 1
                 self._preparation = _Preparation.DONE
             else:
                 self._host.set_role(Role.FOLLOWER)
@@ -416,7 +434,6 @@ class Election:
                 self.append_position = append_position
             self._preparation = _Preparation.DONE
         self._is_end_known = True
-        self.notified_commit_position = 0
         self.candidate_term_id = max(self._host.candidate_term_id(), self.leadership_term_id, self.candidate_term_id)
         if self._members.count() == 1:
             # Nobody to ask: nominated, and elected.
@@ -450,6 +467,8 @@ class Election:
         if now_ns < self._nomination_deadline_ns:
             return self._publish_canvass_position_on_interval(now_ns)
         proposed = max(self.candidate_term_id, self._highest_term_id) + 1
+        if proposed > _LAST_TERM_ID:
+            raise ClusterError(f"no term is left to ask for votes in: the node state has candidate term {proposed - 1}")
         self.candidate_term_id = self._host.propose_max_candidate_term_id(proposed, self.log_position)
         if self.candidate_term_id == proposed:
             self._members.become_candidate(proposed)
@@ -772,7 +791,6 @@ class Election:
         self._replication_leadership_term_id = leadership_term_id
         self._replication_term_base_log_position = base_position
         self._replication_stop_position = stop_position
-        self._is_replication_recorded = False
         self._enter(_S.FOLLOWER_LOG_REPLICATION, now_ns, "")
 
     def _begin_truncation(self, leader: ClusterMember, message: NewLeadershipTerm, position: int, now_ns: int) -> None:
@@ -781,15 +799,27 @@ class Election:
             f"{self.log_leadership_term_id} ends at {position} in the log of member {leader.id}, which leads term "
             f"{message.leadership_term_id}; committed is {self._host.commit_position()}"
         )
-        self._truncation = (self.append_position, position, text)
+        self._truncation = (position, text)
         self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
         self._host.begin_truncation(self.log_leadership_term_id, position)
         # Nobody may count on what goes.
         self.append_position = position
 
+    def _finish_truncation(self, now_ns: int) -> bool:
+        """Have the recording log end where the recording does: a crash may have come between the two writes."""
+        term_id, position = self.log_leadership_term_id, self.append_position
+        recorded = max(self._host.base_of_term(term_id), self._host.end_of_term(term_id))
+        if recorded <= position:
+            return False
+        text = f"term {term_id} reaches {recorded} in the recording log, and the log ends at {position}: mended"
+        self._truncation = (position, text)
+        self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+        self._host.begin_truncation(term_id, position)
+        return True
+
     def _truncate(self, now_ns: int) -> int:
         assert self._truncation is not None
-        _, position, text = self._truncation
+        position, text = self._truncation
         if not self._host.poll_truncation():
             self._check_deadline(now_ns, "the archive to truncate the recording of the log")
             return 0
@@ -821,23 +851,18 @@ class Election:
         position = replication.position
         if not is_done and position >= self._term_base_log_position:
             position = self.append_position
-        if is_done:
-            if position < self._replication_stop_position:
-                raise ClusterError(
-                    f"the replication of the log from member {self.leader.id} has ended at {position}, before "
-                    f"{self._replication_stop_position}"
-                )
-            self._record_replicated_term()
-        work_count += self._say_append_position(max(position, self.append_position), now_ns)
-        if is_done:
-            if self.notified_commit_position >= self.append_position:
-                self.append_position = position
-                self._stop_replication()
-                self._enter(_S.CANVASS, now_ns, "log replication done")
-                work_count += 1
-            else:
-                self._check_deadline(now_ns, f"member {self.leader.id} to commit {self.append_position}")
-        return work_count
+        if not is_done:
+            return work_count + self._say_append_position(max(position, self.append_position), now_ns)
+        if position < self._replication_stop_position:
+            raise ClusterError(
+                f"the replication of the log from member {self.leader.id} has ended at {position}, before "
+                f"{self._replication_stop_position}"
+            )
+        self.append_position = position
+        self._record_replicated_term()
+        self._stop_replication()
+        self._enter(_S.CANVASS, now_ns, "log replication done")
+        return work_count + 1
 
     def _follower_replay(self, now_ns: int) -> int:
         if self._log_replay is not None:
@@ -999,6 +1024,18 @@ class Election:
         """Whether it has not begun: what a member hears while it prepares or pauses, it answers."""
         return self._preparation is _Preparation.TO_BEGIN
 
+    def _is_term(self, term_id: int, message: str, member_id: int) -> bool:
+        """Whether a term can be. One that is persisted, and is the last there is, leaves none to elect a leader in."""
+        if term_id - self.candidate_term_id <= _MOST_TERMS_AHEAD:
+            return True
+        self._host.report(
+            ClusterError(
+                f"{message} of member {member_id} is ignored: its term {term_id} is more than {_MOST_TERMS_AHEAD} "
+                f"beyond {self.candidate_term_id}, the newest one here"
+            )
+        )
+        return False
+
     def _hear_of(self, member_id: int) -> None:
         if member_id == self._graceful_closed_leader_id:
             self._graceful_closed_leader_id = NULL_VALUE
@@ -1020,14 +1057,12 @@ class Election:
         self.log_leadership_term_id = self.leadership_term_id
 
     def _record_replicated_term(self) -> None:
-        if not self._is_replication_recorded:
-            self._ensure_term(
-                self._replication_leadership_term_id,
-                self._replication_term_base_log_position,
-                self._replication_stop_position,
-            )
-            self.log_leadership_term_id = self._replication_leadership_term_id
-            self._is_replication_recorded = True
+        self._ensure_term(
+            self._replication_leadership_term_id,
+            self._replication_term_base_log_position,
+            self._replication_stop_position,
+        )
+        self.log_leadership_term_id = self._replication_leadership_term_id
 
     def _ensure_term(self, leadership_term_id: int, base_position: int, log_position: int) -> None:
         if leadership_term_id == NULL_VALUE:
@@ -1065,6 +1100,7 @@ class Election:
 
     def _complete(self, now_ns: int) -> None:
         self._host.election_complete(now_ns)
+        self._failures.end(now_ns)
         self._enter(_S.CLOSED, now_ns, "")
 
     def _stop_replay(self) -> None:
@@ -1097,6 +1133,8 @@ class Election:
             self._members.reset()
             self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
             self.leader = None
+            # Of that leader's log: what another has there may not be committed.
+            self.notified_commit_position = 0
             self._host.set_role(Role.FOLLOWER)
         elif state is _S.CANDIDATE_BALLOT:
             self._host.set_role(Role.CANDIDATE)

@@ -263,7 +263,8 @@ class ElectionHost(Protocol):
     def begin_truncation(self, log_leadership_term_id: int, log_position: int) -> None:
         """End replays of the log recording, and truncate it; then end that term there in the recording log.
 
-        A term that has its base beyond that position gets it there; nothing of such a term is recorded here.
+        A term that has its base beyond that position gets it there; nothing of such a term is recorded here. A crash
+        may come between the two: then the next start does it again, with the position where the recording ends.
         """
 
     def poll_truncation(self) -> bool:

@@ -24,4 +24,3 @@ cdef class FollowerCatchups:
     cdef int stop(self, ClusterMember follower) except -1
     cdef int stop_all(self) except -1
     cdef int _end(self, ArchiveRequest request) except -1
-    cdef bint take_error(self, object error) except -1

@@ -38,31 +38,32 @@ cdef class FollowerCatchups:
 
     cdef int begin(self, ClusterMember follower, int64_t log_position, str endpoint) except -1:
         """Replay the log to a member from a position on, unless that goes on already."""
+        cdef ArchiveRequest request
         if follower.id in self._replays:
             return 0
-        self._replays[follower.id] = self._archive.replay(
+        request = self._archive.replay(
             self._recording.recording_id, log_position, INT64_MAX, channels.catchup_channel(
                 self._settings.follower_catchup_channel, endpoint, self._log_publisher.session_id(), follower.id),
             self._settings.log_stream_id, NULL_VALUE)
+        self._archive.follow(request)           # what ends the replay later is an error of this one as well
+        self._replays[follower.id] = request
         return 0
 
     cdef int poll(self) except -1:
-        """Report a replay that could not begin, and forget it: its member asks again."""
+        """Report a replay that has failed, and forget it: its member asks again."""
         cdef ArchiveRequest request
         cdef list given_up
         if self._replays:
             for member_id, request in list(self._replays.items()):
-                if request.is_done and request.error is not None:
-                    self._report(member_id, request.error)
+                if request.error is not None:
+                    del self._replays[member_id]
+                    self._on_error(ClusterEvent(
+                        f"catchup replay of member {member_id} failed - {message_of(request.error)}"))
         if self._given_up:
             given_up, self._given_up = self._given_up, []
             for request in given_up:
                 self._end(request)
         return 0
-
-    def _report(self, member_id, error):
-        del self._replays[member_id]
-        self._on_error(ClusterEvent(f"catchup replay of member {member_id} failed - {message_of(error)}"))
 
     cdef int complete(self, ClusterMember follower, int64_t leadership_term_id, int flags) except -1:
         """End the replay of a member that has said it has all that is published, and say so to it."""
@@ -84,6 +85,7 @@ cdef class FollowerCatchups:
         if not request.is_done:
             self._given_up.append(request)
         elif request.error is None:
+            self._archive.forget(request)
             try:
                 self._archive.stop_replay(request.relevant_id)
             except ArchiveError as error:
@@ -98,17 +100,6 @@ cdef class FollowerCatchups:
         for request in replays.values():
             self._end(request)
         return 0
-
-    cdef bint take_error(self, object error) except -1:
-        """Whether an error of the archive is of one of these replays, which is reported then and ended."""
-        cdef ArchiveRequest request
-        if not self._replays or not isinstance(error, ArchiveError):
-            return False
-        for member_id, request in self._replays.items():
-            if request.correlation_id == error.correlation_id:
-                self._report(member_id, error)
-                return True
-        return False
 
 
 seal((FollowerCatchups,))

@@ -32,7 +32,7 @@ cdef class LogRecording:
 
     Args:
         context: concluded (ConsensusModuleContext).
-        archive: of the member (AsyncArchive). While one of the generators waits nothing else is asked of it.
+        archive: of the member (AsyncArchive).
     """
 
     def __init__(self, context, AsyncArchive archive not None):
@@ -109,20 +109,20 @@ cdef class LogRecording:
         active = yield from start_recording(
             self._archive, self._counters, self._deadline, channel=channel, stream_id=stream_id, session_id=session_id,
             extended_recording_id=self._recording_log.find_last_term_recording_id(), is_local=is_local)
-        self.recording_id, self._request_id = active.recording_id, active.request_id
+        # An error that comes later is not this generator's: :meth:`has_failed` knows it.
+        self._archive.forget(active.request)
+        self.recording_id, self._request_id = active.recording_id, active.request.correlation_id
         self._counter_id = active.counter_id
         self._listener.registration_id = active.registration_id
 
     def stop(self, int64_t recording_id):
         """Stop a recording, if it goes on; return where it has ended (int)."""
         cdef int64_t position = NULL_POSITION
-        self._archive.stop_recording_by_identity(recording_id)
-        yield from answer(self._archive)        # which comes before the recording has ended
+        # The answer comes before the recording has ended.
+        yield from answer(self._archive, self._archive.stop_recording_by_identity(recording_id))
         self._deadline.begin(f"recording {recording_id} of the log to stop")
         while position == NULL_POSITION:
-            self._archive.stop_position(recording_id)
-            yield from answer(self._archive)
-            position = self._archive.relevant_id
+            position = yield from answer(self._archive, self._archive.stop_position(recording_id))
             if position == NULL_POSITION:
                 self._deadline.check()
                 yield
@@ -144,9 +144,9 @@ cdef class LogRecording:
         extent = None
         needed = needed_recording_id(self._recording_log, replicated_recording_id)
         if needed is not None:
-            self._archive.list_recording(needed)
-            yield from answer(self._archive)
-            extent = self._archive.descriptor
+            request = self._archive.list_recording(needed)
+            yield from answer(self._archive, request)
+            extent = request.items[0] if request.items else None
         plan = create_recovery_plan(self._recording_log, self._service_count, replicated_recording_id, extent)
         log, snapshots = plan.log, plan.snapshots
         if snapshots and log is not None and NULL_POSITION != log.stop_position < snapshots[0].log_position:

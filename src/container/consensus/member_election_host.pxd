@@ -16,7 +16,6 @@ from container.consensus.log_commit cimport LogCommit
 from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
-from container.consensus.member_log_replay cimport MemberLogReplay
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
@@ -60,12 +59,11 @@ cdef class MemberElectionHost:
     cdef TermPreparation _preparation
     cdef object election                        # Election; None: there is a leader, or the member has not started
     cdef str awaits                             # what the election waits for
-    cdef MemberLogReplay _log_replay            # the last one; None: there was none
     cdef object _failures                       # container.consensus.election.Failures, of all elections
     cdef int64_t _failure_limit_ns              # how long a member without others may fail to lead
     cdef int64_t _heartbeat_interval_ns
     cdef int64_t _heartbeat_timeout_ns
-    cdef int64_t _leads_since_ns
+    cdef int64_t _in_term_since_ns
     cdef readonly int64_t time_of_last_leader_update_ns
     cdef bint can_enter(self) except -1
     cdef int enter(self, bint is_log_end_of_stream, str reason) except -1
@@ -73,7 +71,6 @@ cdef class MemberElectionHost:
     cdef int do_work(self, int64_t now_ns) except -1
     cdef int note_leader(self, int64_t leadership_term_id) except -1
     cdef int forget_failures(self, int64_t now_ns) except -1
-    cdef int on_archive_error(self, object error) except -1
     cpdef int close(self) except -1
     cdef int _check_failures(self, int64_t now_ns, str reason) except -1
     cdef int _begin(

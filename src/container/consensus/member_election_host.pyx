@@ -6,7 +6,6 @@ follower's in ``follower_log`` and ``log_following``, the roll-back in ``term_pr
 """
 from libc.stdint cimport int32_t, int64_t
 
-from container.archive import error_codes
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.error_texts import message_of
 from container.common.log_events import log_event
@@ -27,7 +26,7 @@ from container.consensus.log_commit cimport LogCommit
 from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
-from container.consensus.member_log_replay cimport MemberLogReplay
+from container.consensus.member_log_replay import MemberLogReplay
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport (
     FOLLOWER, LEADER, STATE_ACTIVE, STATE_SNAPSHOT, STATE_SUSPENDED, MemberStatus,
@@ -79,8 +78,8 @@ cdef class MemberElectionHost:
         self._publisher, self._announcer, self._follower_log = publisher, announcer, follower_log
         self._following, self._catchups = following, catchups
         self._preparation = TermPreparation(
-            context, archive, status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log,
-            follower_log, catchups, joins, snapshots, upkeep)
+            context, status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log, follower_log,
+            catchups, joins, snapshots, upkeep)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._failures = Failures(settings.leader_heartbeat_timeout_ns)
@@ -157,21 +156,16 @@ cdef class MemberElectionHost:
         return 0
 
     cdef int forget_failures(self, int64_t now_ns) except -1:
-        """Elections before this term no longer count once this member has led for a while."""
-        if self._failures.since_ns is not None and now_ns - self._leads_since_ns >= self._heartbeat_timeout_ns:
+        """Elections before this term no longer count once it has gone well for a while."""
+        if self._failures.since_ns is not None and now_ns - self._in_term_since_ns >= self._heartbeat_timeout_ns:
             self._failures.forget()
         return 0
 
-    cdef int on_archive_error(self, object error) except -1:
-        """The archive says that something has failed; it is reported already."""
-        cdef int64_t now_ns
-        if self.election is not None and error.code != error_codes.UNKNOWN_REPLAY:
-            now_ns = self._clock.nano_time()
-            self.election.handle_error(
-                now_ns, error if self._log_replay is None or self._log_replay.is_closed
-                else self._log_replay.failure(error))
-            self._check_failures(now_ns, message_of(error))
-        return 0
+    def on_recording_signal(self, event):
+        """The archive's signal of a recording (RecordingSignalEvent), for the election that is in progress."""
+        if self.election is not None:
+            self.election.on_recording_signal(
+                event.correlation_id, event.recording_id, event.position, int(event.signal))
 
     cpdef int close(self) except -1:
         """Give up what is in progress."""
@@ -303,10 +297,9 @@ cdef class MemberElectionHost:
 
     def new_log_replay(self, int64_t log_position, int64_t stop_position):
         """Replay the member's own recording of the log (MemberLogReplay)."""
-        self._log_replay = MemberLogReplay(
+        return MemberLogReplay(
             self._context, self._archive, self._status, self._recording, self._log_adapter, self._snapshots,
             self._joins, log_position, stop_position)
-        return self._log_replay
 
     def add_log_subscription(self, int32_t log_session_id, bint is_catchup):
         """Ask for a subscription of the leader's log."""
@@ -318,10 +311,8 @@ cdef class MemberElectionHost:
 
     def begin_join_as_follower(self, bint is_leader_startup):
         """Record that image and have the services join it; :meth:`poll_join_as_follower` looks after it."""
-        election = self.election
-        self._status.set_leadership_term(election.leadership_term_id)
         self._following.begin(
-            self._clock.nano_time(), self._follower_log.join_position(), election.notified_commit_position)
+            self._clock.nano_time(), self._follower_log.join_position(), self.election.notified_commit_position)
         self._follower_log.begin_join(is_leader_startup)
 
     def poll_join_as_follower(self):
@@ -397,7 +388,7 @@ cdef class MemberElectionHost:
     def election_complete(self, int64_t now_ns):
         """There is a leader: work begins."""
         election = self.election
-        self._leads_since_ns = now_ns
+        self._in_term_since_ns = now_ns
         self._status.set_leadership_term(election.leadership_term_id)
         if self._status.role == LEADER:
             self._commit.begin_term(now_ns - self._heartbeat_interval_ns)

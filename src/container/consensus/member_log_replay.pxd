@@ -27,5 +27,4 @@ cdef class MemberLogReplay:
     cdef object _begin                          # generator; None: it is joined
     cdef ReplayImage _replay
     cdef int64_t _stop_position
-    cdef readonly bint is_closed
     cdef int _poll(self) except -1

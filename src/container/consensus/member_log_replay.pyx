@@ -11,7 +11,7 @@ from container.consensus.member_status cimport (
     FOLLOWER, STATE_ACTIVE, STATE_INIT, STATE_SNAPSHOT, STATE_SUSPENDED, MemberStatus,
 )
 from container.consensus.service_joins cimport ServiceJoins
-from container.consensus.steps cimport Deadline
+from container.consensus.steps cimport Deadline, check
 from container.consensus.steps import begin_replay
 from container.errors import ArchiveError, ClusterError, ClusterEvent
 
@@ -39,23 +39,22 @@ cdef class MemberLogReplay:
     def do_work(self):
         """Take a turn; how much was done (int)."""
         cdef int work_count = 0
-        if self._begin is None:
-            return self._poll()
         try:
-            next(self._begin)
+            if self._replay is not None:
+                check(self._replay.request)
+            if self._begin is None:
+                work_count = self._poll()
+            else:
+                next(self._begin)
         except StopIteration:
             self._begin = None
             work_count = 1
         except ArchiveError as error:
-            raise self.failure(error) from error
+            raise ClusterError(
+                f"the log cannot be replayed up to {self._stop_position}: {message_of(error)}; if its recording is "
+                "damaged, take the archive's and the cluster's directories from a backup, or, beside other members, "
+                "let this one begin with empty directories") from error
         return work_count
-
-    def failure(self, error):
-        """The error (ClusterError) that says what an error of the archive keeps from being done."""
-        return ClusterError(
-            f"the log cannot be replayed up to {self._stop_position}: {message_of(error)}; if its recording is "
-            "damaged, take the archive's and the cluster's directories from a backup, or, beside other members, let "
-            "this one begin with empty directories")
 
     def is_done(self):
         """Whether services and consensus module are at its end (bool)."""
@@ -68,7 +67,6 @@ cdef class MemberLogReplay:
 
     def close(self):
         """End it."""
-        self.is_closed = True
         if self._begin is not None:
             self._begin.close()
         self._log_adapter.leave()
@@ -77,6 +75,7 @@ cdef class MemberLogReplay:
                 self._archive.stop_replay(self._replay.replay_session_id)
             except ArchiveError as error:
                 self._on_error(error)
+            self._archive.forget(self._replay.request)
             self._replay.subscription.close()
             self._replay = None
 

@@ -18,7 +18,7 @@ from container.consensus.member_termination cimport MemberTermination
 from container.consensus.pending_service_messages cimport PendingServiceMessageTracker
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.snapshot_messages cimport SnapshotAdapter, snapshot_messages
-from container.consensus.steps cimport Deadline, ReplayImage, is_done
+from container.consensus.steps cimport Deadline, ReplayImage, check, is_done
 from container.consensus.steps import begin_replay, record_snapshot, try_recording
 from container.consensus.timer_service cimport TimerService
 from container.errors import ArchiveError, ClusterError, ClusterEvent, CodecError, SnapshotError
@@ -34,7 +34,7 @@ cdef class MemberSnapshots:
 
     Args:
         context: concluded (ConsensusModuleContext).
-        archive: of the member (AsyncArchive). While a generator waits nothing else is asked of it.
+        archive: of the member (AsyncArchive).
         status, sessions, timers, termination, upkeep: of this member.
         trackers: PendingServiceMessageTracker of each service (list).
     """
@@ -154,9 +154,11 @@ cdef class MemberSnapshots:
             while not adapter.is_done:
                 if adapter.poll() == 0:
                     self._archive.poll()
+                    check(replay.request)
                     yield
         finally:
             replay.subscription.close()
+            self._archive.forget(replay.request)
         for tracker in self._trackers:
             tracker.verify()
             tracker.reset()
@@ -164,8 +166,6 @@ cdef class MemberSnapshots:
 
     def _check_space(self):
         # Once a snapshot is in the log, services take it, and end where the archive has no space for it.
-        while self._upkeep.is_in_progress():    # it asks the archive
-            yield
         yield from try_recording(
             self._archive, channel=add_session_id(
                 self._settings.snapshot_channel, <int32_t> self._client.next_correlation_id()),
@@ -194,8 +194,6 @@ cdef class MemberSnapshots:
             missed = tracker.missed_messages()
             if missed is not None:
                 self._on_error(missed)
-        while self._upkeep.is_in_progress():    # it asks the archive
-            yield
         messages = snapshot_messages(
             self._sessions, self._timers, self._trackers, log_position, term_id, self._cluster_clock.time_unit,
             settings.app_version)

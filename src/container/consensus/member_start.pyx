@@ -14,7 +14,7 @@ from container.consensus.member_election_host cimport MemberElectionHost
 from container.consensus.member_services cimport MemberServices
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport STATE_ACTIVE, STATE_CLOSED, MemberStatus
-from container.consensus.steps import added, answer
+from container.consensus.steps import added, connected
 from container.errors import AgentTermination, ArchiveError
 from container.transport.counters cimport Counter
 from container.transport.frames cimport NULL_VALUE
@@ -72,7 +72,7 @@ cdef class MemberStart:
         cdef Counter counter
         cdef int64_t begin_ns = self._client.clock.nano_time()
         cluster_id = self._context.settings.cluster_id
-        yield from answer(self._archive)        # the connect
+        yield from connected(self._archive)
         recording_id = self._context.recording_log.find_last_term_recording_id()
         if recording_id != NULL_VALUE:
             try:

@@ -1,6 +1,6 @@
 """Snapshots whose recordings are gone from the archive are no longer valid. Upstream: RecordingLogValidator.java.
 
-Upstream connects another client to the archive for it. Here it is the member's own: nothing else is asked meanwhile.
+Upstream connects another client to the archive for it. Here it is the member's own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def validate_recording_log(archive: AsyncArchive, recording_log: RecordingLog) -
     """
     unknown: set[int] = set()
     for recording_id in sorted({each.recording_id for each in recording_log.entries if each.is_valid_snapshot}):
-        archive.list_recording(recording_id)
-        yield from answer(archive)
-        if archive.descriptor is None:
+        request = archive.list_recording(recording_id)
+        yield from answer(archive, request)
+        if not request.items:
             unknown.add(recording_id)
     for entry in recording_log.entries:
         if entry.is_valid_snapshot and entry.recording_id in unknown:

@@ -133,9 +133,8 @@ def remove_snapshots(archive: AsyncArchive, recording_log: RecordingLog, found: 
     for recording_id in dict.fromkeys(entry.recording_id for entry in valid):
         if recording_id not in own:
             continue
-        archive.purge_recording(recording_id)
         try:
-            yield from answer(archive)
+            yield from answer(archive, archive.purge_recording(recording_id))
             count += 1
         except ArchiveError as error:
             if error.code != error_codes.UNKNOWN_RECORDING:  # an earlier attempt has deleted it
@@ -156,14 +155,13 @@ def remove_log(archive: AsyncArchive, recording_id: int, log_position: int) -> G
     Raises:
         ArchiveError: the archive fails, or somebody replays what would go: nothing has changed.
     """
-    archive.list_recording(recording_id)
-    yield from answer(archive)
-    descriptor = archive.descriptor
-    if descriptor is None:
+    request = archive.list_recording(recording_id)
+    yield from answer(archive, request)
+    if not request.items:
         raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
+    descriptor = request.items[0]
     base = removable_before(descriptor, log_position)
     if base <= descriptor.start_position:
         return 0, descriptor.start_position
-    archive.purge_segments(recording_id, base)
-    yield from answer(archive)
-    return archive.relevant_id, base
+    count = yield from answer(archive, archive.purge_segments(recording_id, base))
+    return count, base

@@ -1,6 +1,7 @@
 # What a consensus module waits for, as steps that never wait themselves.
 from libc.stdint cimport int32_t, int64_t
 
+from container.archive.client.archive_connection cimport ArchiveRequest
 from container.transport.clocks cimport Clock
 from container.transport.streams cimport Image, Subscription
 
@@ -15,7 +16,7 @@ cdef class Deadline:
 
 
 cdef class ActiveRecording:                 # a recording in progress, and the counter that shows how far it is
-    cdef readonly int64_t request_id        # what the archive says of it later has this correlation id
+    cdef readonly ArchiveRequest request    # has the error that ends it
     cdef readonly int64_t subscription_id
     cdef readonly int64_t recording_id
     cdef readonly int32_t counter_id
@@ -23,9 +24,11 @@ cdef class ActiveRecording:                 # a recording in progress, and the c
 
 
 cdef class ReplayImage:                     # a replay in progress, from its start position on
+    cdef readonly ArchiveRequest request    # has the error that ends it
     cdef readonly int64_t replay_session_id
     cdef readonly Image image
     cdef readonly Subscription subscription
 
 
+cdef int check(ArchiveRequest request) except -1
 cdef bint is_done(object step, object on_failure) except -1

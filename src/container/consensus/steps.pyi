@@ -3,6 +3,7 @@
 from collections.abc import Generator
 from typing import Any, final
 
+from container.archive.client.archive_connection import ArchiveRequest
 from container.archive.client.async_archive import AsyncArchive
 from container.transport.clocks import Clock
 from container.transport.counters import Counters
@@ -19,21 +20,23 @@ class Deadline:
 class ActiveRecording:
     """A recording in progress, and the counter that shows how far it is."""
 
+    request: ArchiveRequest
     subscription_id: int
     recording_id: int
     counter_id: int
     registration_id: int
-    request_id: int
 
 @final
 class ReplayImage:
     """A replay in progress, from its start position on."""
 
+    request: ArchiveRequest
     replay_session_id: int
     image: Image
     subscription: Subscription
 
-def answer(archive: AsyncArchive) -> Generator[None]: ...
+def connected(archive: AsyncArchive) -> Generator[None]: ...
+def answer(archive: AsyncArchive, request: ArchiveRequest) -> Generator[None, None, int]: ...
 def added(pending: PendingAdd) -> Generator[None, None, Any]: ...
 def start_recording(
     archive: AsyncArchive,

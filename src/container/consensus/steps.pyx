@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.archive.client cimport recording_counters
+from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.channel_uri import add_session_id
 from container.common.sealed cimport hide, seal
@@ -63,10 +64,31 @@ cdef bint is_done(object step, object on_failure) except -1:
     return has_ended
 
 
-def answer(AsyncArchive archive not None):
-    """Wait for the answer to what the archive was asked for last; it is in the archive's ``relevant_id`` then."""
+def connected(AsyncArchive archive not None):
+    """Wait until the archive has answered the connect."""
     while not archive.poll():
         yield
+
+
+def answer(AsyncArchive archive not None, ArchiveRequest request not None):
+    """Wait for the answer to a request; return its ``relevant_id`` (int). Given up, its answer is passed over."""
+    try:
+        while not request.is_done:
+            archive.poll()
+            if not request.is_done:
+                yield
+    finally:
+        if not request.is_done:
+            archive.forget(request)
+    check(request)
+    return request.relevant_id
+
+
+cdef int check(ArchiveRequest request) except -1:
+    """Raise the error that the archive has answered a request with, or that has come later where it is followed."""
+    if request.error is not None:
+        raise request.error
+    return 0
 
 
 def added(PendingAdd pending not None):
@@ -88,8 +110,10 @@ def start_recording(
         str channel not None, int32_t stream_id, int32_t session_id, int64_t extended_recording_id, bint is_local):
     """Have the archive record a session of a stream; return the ActiveRecording. It stops with that session.
 
+    Its request is followed, for the caller, who has it forgotten.
+
     Args:
-        archive: where nothing else is asked for meanwhile.
+        archive: of the member.
         counters: of the driver.
         deadline: for the recording to begin once the archive has agreed.
         channel, stream_id, session_id: what is recorded.
@@ -97,38 +121,44 @@ def start_recording(
         is_local: whether it is published on this driver (bool).
     """
     cdef ActiveRecording active = ActiveRecording.__new__(ActiveRecording)
+    cdef ArchiveRequest request
+    cdef bint is_active = False
     if extended_recording_id == NULL_VALUE:
-        archive.start_recording(channel, stream_id, is_local, True)
+        request = archive.start_recording(channel, stream_id, is_local, True)
     else:
-        archive.extend_recording(extended_recording_id, channel, stream_id, is_local, True)
-    active.request_id = archive.request_id
-    yield from answer(archive)
-    active.subscription_id = archive.relevant_id
-    deadline.begin(f"the counter of the recording of session {session_id} on {channel}")
-    while True:
-        active.counter_id = recording_counters.find_by_session(counters, session_id, archive.archive_id)
-        if active.counter_id != recording_counters.NULL_COUNTER_ID:
-            # A driver shows a counter a moment before it writes the registration id.
-            active.registration_id = counters.registration_id(active.counter_id)
-            active.recording_id = recording_counters.recording_id_of(counters, active.counter_id)
-            if active.registration_id != 0 and active.recording_id != NULL_VALUE:
-                return active
-        archive.poll()                  # it may report that it cannot record
-        deadline.check()
-        yield
+        request = archive.extend_recording(extended_recording_id, channel, stream_id, is_local, True)
+    active.request = request
+    archive.follow(request)
+    try:
+        active.subscription_id = yield from answer(archive, request)
+        deadline.begin(f"the counter of the recording of session {session_id} on {channel}")
+        while not is_active:
+            active.counter_id = recording_counters.find_by_session(counters, session_id, archive.archive_id)
+            if active.counter_id != recording_counters.NULL_COUNTER_ID:
+                # A driver shows a counter a moment before it writes the registration id.
+                active.registration_id = counters.registration_id(active.counter_id)
+                active.recording_id = recording_counters.recording_id_of(counters, active.counter_id)
+                is_active = active.registration_id != 0 and active.recording_id != NULL_VALUE
+            if not is_active:
+                archive.poll()
+                check(request)
+                deadline.check()
+                yield
+    finally:
+        if not is_active:
+            archive.forget(request)
+    return active
 
 
 def try_recording(AsyncArchive archive not None, *, str channel not None, int32_t stream_id):
     """Have the archive agree to record a stream, and take that back: it refuses where its disk has too little space.
 
     Args:
-        archive: where nothing else is asked for meanwhile.
+        archive: of the member.
         channel, stream_id: as what is recorded later; nobody publishes on it.
     """
-    archive.start_recording(channel, stream_id, True, False)
-    yield from answer(archive)
-    archive.stop_recording(archive.relevant_id)
-    yield from answer(archive)
+    subscription_id = yield from answer(archive, archive.start_recording(channel, stream_id, True, False))
+    yield from answer(archive, archive.stop_recording(subscription_id))
 
 
 def begin_replay(
@@ -136,26 +166,30 @@ def begin_replay(
         int64_t position, int64_t length, str channel not None, int32_t stream_id):
     """Have the archive replay a part of a recording; return the ReplayImage, whose subscription is the caller's.
 
+    Its request is followed, for the caller, who has it forgotten.
+
     Args:
-        archive: where nothing else is asked for meanwhile.
+        archive: of the member.
         client: what the subscription is added to.
         deadline: for the image to come.
         recording_id, position, length: what is replayed, in bytes; length -1: to its end (int).
         channel, stream_id: on which; a session id is added to the channel.
     """
     cdef ReplayImage replay = ReplayImage.__new__(ReplayImage)
-    cdef Subscription subscription
+    cdef Subscription subscription = None
+    cdef ArchiveRequest request = archive.replay(recording_id, position, length, channel, stream_id, NULL_VALUE)
     cdef int32_t session_id
-    archive.replay(recording_id, position, length, channel, stream_id, NULL_VALUE)
-    yield from answer(archive)
-    replay.replay_session_id = archive.relevant_id
-    session_id = <int32_t> replay.replay_session_id
-    subscription = yield from added(
-        client.begin_add_subscription(add_session_id(channel, session_id), stream_id, False))
+    replay.request = request
+    archive.follow(request)
     try:
+        replay.replay_session_id = yield from answer(archive, request)
+        session_id = <int32_t> replay.replay_session_id
+        subscription = yield from added(
+            client.begin_add_subscription(add_session_id(channel, session_id), stream_id, False))
         deadline.begin(f"the replay of recording {recording_id} from {position} on {channel}")
         while replay.image is None:
-            archive.poll()              # it may report that it cannot replay
+            archive.poll()
+            check(request)
             replay.image = subscription.image_by_session_id(session_id)
             if replay.image is None:
                 deadline.check()
@@ -166,7 +200,9 @@ def begin_replay(
         return replay
     finally:
         if replay.subscription is None:
-            subscription.close()
+            archive.forget(request)
+            if subscription is not None:
+                subscription.close()
 
 
 def record_snapshot(
@@ -175,14 +211,14 @@ def record_snapshot(
     """Publish messages and have the archive record them to the last byte; return the recording's id and bytes (int).
 
     Args:
-        archive: where nothing else is asked for meanwhile.
+        archive: of the member.
         client: what the publication is added to.
         deadline: for each message to be sent, and for the rest to be recorded.
         channel, stream_id: on which it is published.
         messages: of the snapshot (list of bytes).
     """
     cdef Counters counters = client.counters()
-    cdef ActiveRecording active
+    cdef ActiveRecording active = None
     cdef Publication publication
     cdef bytes message
     cdef int64_t result
@@ -200,7 +236,8 @@ def record_snapshot(
                     raise ClusterError(
                         f"unexpected publication state of a snapshot: {publication_result_name(result)}")
                 deadline.check()
-                archive.poll()          # it may report that it cannot go on
+                archive.poll()
+                check(active.request)
                 yield
                 result = publication.offer(<const uint8_t*> PyBytes_AS_STRING(message), len(message))
             sent += 1
@@ -213,6 +250,7 @@ def record_snapshot(
                 raise ClusterError(f"recording has stopped unexpectedly: {active.recording_id}")
             deadline.check()
             archive.poll()
+            check(active.request)
             yield
         # The counter is this recording's only if it still is after its value was read: ids are reused.
         if recording_counters.recording_id_of(counters, active.counter_id) != active.recording_id:
@@ -220,6 +258,8 @@ def record_snapshot(
         return active.recording_id, publication.position()
     finally:
         publication.close()
+        if active is not None:
+            archive.forget(active.request)
 
 
 seal((Deadline,))

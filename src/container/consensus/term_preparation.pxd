@@ -1,7 +1,6 @@
 # What the last term has left open is undone before an election.
 from libc.stdint cimport int64_t
 
-from container.archive.client.async_archive cimport AsyncArchive
 from container.consensus.archive_upkeep cimport ArchiveUpkeep
 from container.consensus.consensus_counters cimport ConsensusModuleCounters
 from container.consensus.follower_catchups cimport FollowerCatchups
@@ -20,7 +19,6 @@ from container.consensus.session_manager cimport SessionManager
 
 cdef class TermPreparation:
     cdef ConsensusModuleCounters _counters
-    cdef AsyncArchive _archive
     cdef MemberStatus _status
     cdef SessionManager _sessions
     cdef IngressAdapter _ingress

@@ -1,7 +1,6 @@
 """What the last term has left open is undone before an election: streams and recording end, what is lost comes back."""
 from libc.stdint cimport int64_t
 
-from container.archive.client.async_archive cimport AsyncArchive
 from container.common.sealed cimport seal
 from container.consensus.archive_upkeep cimport ArchiveUpkeep
 from container.consensus.consensus_counters cimport TOGGLE_INACTIVE
@@ -28,17 +27,16 @@ cdef class TermPreparation:
 
     Args:
         context: concluded (ConsensusModuleContext).
-        archive: of the member (AsyncArchive).
         status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log, follower_log, catchups,
             joins, snapshots, upkeep: of this member.
     """
 
-    def __init__(self, context, AsyncArchive archive not None, MemberStatus status not None,
-                 SessionManager sessions not None, IngressAdapter ingress not None, LogAdapter log_adapter not None,
-                 LogPublisher log_publisher not None, LogRecording recording not None, LogCommit commit not None,
-                 LeaderLog leader_log not None, FollowerLog follower_log not None, FollowerCatchups catchups not None,
-                 ServiceJoins joins not None, MemberSnapshots snapshots not None, ArchiveUpkeep upkeep not None):
-        self._counters, self._archive, self._status = context.counters, archive, status
+    def __init__(self, context, MemberStatus status not None, SessionManager sessions not None,
+                 IngressAdapter ingress not None, LogAdapter log_adapter not None, LogPublisher log_publisher not None,
+                 LogRecording recording not None, LogCommit commit not None, LeaderLog leader_log not None,
+                 FollowerLog follower_log not None, FollowerCatchups catchups not None, ServiceJoins joins not None,
+                 MemberSnapshots snapshots not None, ArchiveUpkeep upkeep not None):
+        self._counters, self._status = context.counters, status
         self._sessions, self._ingress, self._log_adapter = sessions, ingress, log_adapter
         self._log_publisher, self._recording, self._commit = log_publisher, recording, commit
         self._follower_log, self._catchups = follower_log, catchups
@@ -89,9 +87,6 @@ cdef class TermPreparation:
         if self._recording.recording_id == NULL_VALUE:
             yield from self._follower_log.await_sockets_closed()
             return append_position
-        while self._archive.is_waiting():       # for what nobody waits for any more
-            self._archive.poll()
-            yield
         append_position = yield from self._recording.stop(self._recording.recording_id)
         yield from self._recording.make_plan(self._recording.recording_id)
         self._sessions.clear_after(log_position, self._status.leadership_term_id)

@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.aeron.client cimport AeronClient
 from container.archive import error_codes
+from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.codecs.messages import decode, encode
 from container.common.aeron_defaults import ARCHIVE_RESPONSE_STREAM_ID
@@ -160,23 +161,31 @@ cdef class ArchiveControl:
                 response_stream_id=ARCHIVE_RESPONSE_STREAM_ID, term_buffer_length=TERM_LENGTH, mtu_length=MTU_LENGTH,
                 is_sparse=True, client_name="aeron-cluster", encoded_credentials=b"",
                 message_timeout_ns=<int64_t> (limit_s * 1e9))
-            self._wait()
+            while not self._archive.poll():
+                self._pause()
         except BaseException:
             self.close()
             raise
 
-    cdef int64_t _wait(self) except? -2:
-        while not self._archive.poll():
-            self._client.invoke()
-            time.sleep(PAUSE_S)
-        return self._archive.relevant_id
+    cdef int _pause(self) except -1:
+        self._client.invoke()
+        time.sleep(PAUSE_S)
+        return 0
+
+    cdef int64_t _answer(self, ArchiveRequest request) except? -2:
+        while not request.is_done:
+            self._archive.poll()
+            if not request.is_done:
+                self._pause()
+        if request.error is not None:
+            raise request.error
+        return request.relevant_id
 
     def delete_recording(self, int64_t recording_id):
         """Delete a stopped recording; whether it was there (bool). Raises ArchiveError when the archive refuses."""
         cdef bint was_there = True
-        self._archive.purge_recording(recording_id)
         try:
-            self._wait()
+            self._answer(self._archive.purge_recording(recording_id))
         except ArchiveError as error:
             if error.code != error_codes.UNKNOWN_RECORDING:
                 raise
@@ -185,8 +194,7 @@ cdef class ArchiveControl:
 
     def delete_segments(self, int64_t recording_id, int64_t new_start_position):
         """Let a recording begin at a later segment; how many are deleted (int). Raises ArchiveError as above."""
-        self._archive.purge_segments(recording_id, new_start_position)
-        return self._wait()
+        return self._answer(self._archive.purge_segments(recording_id, new_start_position))
 
     def close(self):
         """Close session and client; may be called twice."""

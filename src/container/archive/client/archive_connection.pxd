@@ -38,6 +38,7 @@ cdef class ArchiveRequest:
     cdef int64_t _deadline_ns
     cdef int32_t _wanted                    # descriptors that may come; 0: the answer is none
     cdef int32_t _end_code                  # of the answer when fewer come
+    cdef bint _is_replication               # what the archive says of it later has the id that it answers
 
 
 cdef class ArchiveConnection(FragmentHandler):
@@ -67,6 +68,7 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef list _deadlines                    # heap of (deadline, correlation id), of some that are done as well
     cdef object _errors                     # deque of what answers no request
     cdef object _given_up                   # deque of correlation ids that were sent, and whose answers do not count
+    cdef dict _followed                     # correlation id -> ArchiveRequest whose later errors are its own
     cdef bint _is_reading
 
     cdef bint is_alive(self) noexcept                       # whether both streams of the session are connected
@@ -74,6 +76,7 @@ cdef class ArchiveConnection(FragmentHandler):
     cpdef ArchiveRequest ask(
         self, str name, str what, dict fields, int32_t wanted=*, int64_t timeout_ns=*, Publication publication=*)
     cpdef int tell(self, str name, dict fields) except -1
+    cpdef int follow(self, ArchiveRequest request) except -1
     cpdef int forget(self, ArchiveRequest request) except -1
     cpdef object take_error(self)
     cpdef int check(self) except -1

@@ -122,6 +122,7 @@ cdef class ArchiveConnection(FragmentHandler):
         self._deadlines = []
         self._errors = deque(maxlen=ERRORS_MAX)
         self._given_up = deque(maxlen=REQUESTS_MAX)
+        self._followed = {}
         self._begin_connect()
 
     @property
@@ -327,6 +328,7 @@ cdef class ArchiveConnection(FragmentHandler):
         request._end_code = (
             CONTROL_RESPONSE_CODE_SUBSCRIPTION_UNKNOWN if name == "ListRecordingSubscriptionsRequest"
             else CONTROL_RESPONSE_CODE_RECORDING_UNKNOWN)
+        request._is_replication = name == "ReplicateRequest2"
         request._timeout_ns = timeout_ns
         request._deadline_ns = deadline_after(self._clock.nano_time(), timeout_ns)
         self._requests[correlation_id] = request
@@ -358,8 +360,21 @@ cdef class ArchiveConnection(FragmentHandler):
             f"no room after {ATTEMPTS} attempts on control channel {self._publication.channel} stream "
             f"{self._publication.stream_id}")
 
+    cpdef int follow(self, ArchiveRequest request) except -1:
+        """Have an error that comes after the answer be the request's as well, until :meth:`forget`.
+
+        A recording, a replay or a replication reports its end with an error like that.
+        """
+        if request.error is None:
+            self._followed[request.correlation_id] = request
+        return 0
+
     cpdef int forget(self, ArchiveRequest request) except -1:
-        """Wait for the answer to a request no longer: it is done, with no error; it may have been sent."""
+        """Wait for the answer to a request no longer: it is done, with no error; it may have been sent.
+
+        After the answer: follow it no longer.
+        """
+        self._followed.pop(request.correlation_id, None)
         if not request.is_done:
             request.on_done = None
             self._give_up(request, None)
@@ -388,6 +403,8 @@ cdef class ArchiveConnection(FragmentHandler):
         request.is_done = True
         request.error = error
         request._message = None
+        if error is not None:
+            self._followed.pop(request.correlation_id, None)
         if request.on_done is not None:
             request.on_done(request)
         return 0
@@ -444,10 +461,13 @@ cdef class ArchiveConnection(FragmentHandler):
         return error
 
     def fail(self, error):
-        """End each request that waits with this error (Exception)."""
+        """End each request that waits with this error (Exception), which is that of those followed as well."""
         cdef ArchiveRequest request
         for request in list(self._requests.values()):
             self._finish(request, error)
+        for request in self._followed.values():
+            request.error = error
+        self._followed.clear()
         self._unsent.clear()
         self._deadlines.clear()
 
@@ -624,8 +644,15 @@ cdef class ArchiveConnection(FragmentHandler):
                 self._given_up.remove(correlation_id)
                 return ACTION_CONTINUE
             if code == CONTROL_RESPONSE_CODE_ERROR and self._step == CONNECTED:
-                self._errors.append(ArchiveError(
-                    _text(&response.error_message), code=<int32_t> relevant_id, correlation_id=correlation_id))
+                error = ArchiveError(
+                    _text(&response.error_message), code=<int32_t> relevant_id, correlation_id=correlation_id)
+                for request in self._followed.values():
+                    if correlation_id == request.correlation_id or (
+                            request._is_replication and correlation_id == request.relevant_id):
+                        del self._followed[request.correlation_id]
+                        request.error = error
+                        return ACTION_CONTINUE
+                self._errors.append(error)
                 return ACTION_BREAK         # so that what follows is read later
             return ACTION_CONTINUE          # the archive repeats its answer to the connect
         self.control_session_id = control_session_id    # so that it is closed, also when it is refused

@@ -1,6 +1,7 @@
 # A replication: a recording of another archive is copied into one of this archive.
 from libc.stdint cimport int32_t, int64_t
 
+from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.archive.server.sessions.control_session cimport ControlSession
 from container.archive.server.sessions.recording_session cimport RecordingSession
@@ -48,7 +49,7 @@ cdef class ReplicationSession:
     cdef bint _is_response_mode
     cdef bint _is_tagged
     cdef bint _has_destinations
-    cdef bint _is_request_begun                 # of the state, at the source
+    cdef ArchiveRequest _asked                  # of the state, at the source; None: it has not asked
     cdef int64_t _replay_position
     cdef int64_t _source_stop_position          # NULL_VALUE while the source is recording
     cdef int64_t _source_position               # how far the source has recorded
@@ -67,6 +68,8 @@ cdef class ReplicationSession:
     cpdef int stop(self) except -1
     cpdef int close(self) except -1
     cdef int _work(self) except -1
+    cdef bint _poll_source(self) except -1
+    cdef bint _is_answered(self) except -1
     cdef int _enter(self, State state) except -1
     cdef str _awaited(self)
     cdef int _connect(self) except -1

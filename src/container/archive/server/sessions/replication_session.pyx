@@ -12,6 +12,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from container.archive import error_codes
 from container.archive.channel_texts import parse_channel
+from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.archive.server.sessions.control_session cimport ControlSession
 from container.archive.server.sessions.recording_session cimport RecordingSession
@@ -161,13 +162,28 @@ cdef class ReplicationSession:
         else:
             work_count = self._remove_replay()
         # A request polls the source itself.
-        if state != CONNECT and self._state == state and not self._is_request_begun:
-            self.source.poll()
+        if state != CONNECT and self._state == state and self._asked is None:
+            self._poll_source()
         return work_count
+
+    cdef bint _poll_source(self) except -1:
+        """Take a turn of the source's client, whose errors end the replication; whether it is connected."""
+        cdef bint is_connected = self.source.poll()
+        cdef object error = self.source.take_error()
+        if error is not None:
+            raise error
+        return is_connected
+
+    cdef bint _is_answered(self) except -1:
+        """Take such a turn; whether the source has answered what the state has asked."""
+        self._poll_source()
+        if self._asked.error is not None:
+            raise self._asked.error
+        return self._asked.is_done
 
     cdef int _enter(self, State state) except -1:
         self._state = state
-        self._is_request_begun = False
+        self._asked = None
         self._deadline_ns = NO_DEADLINE
         # Requests have the limit of the source's client, and what follows the first image has none.
         if state in (AWAIT_SUBSCRIPTION, AWAIT_DESTINATION, GET_ARCHIVE_PROXY, REPLAY, AWAIT_IMAGE, REMOVE_REPLAY):
@@ -187,7 +203,7 @@ cdef class ReplicationSession:
             if self.source is None:
                 self.source = self._new_source()
                 return 1
-            if not self.source.poll():
+            if not self._poll_source():
                 return 0
         except Exception as error:
             raise _Refusal(
@@ -215,14 +231,13 @@ cdef class ReplicationSession:
         )
 
     cdef int _replicate_descriptor(self) except -1:
-        if not self._is_request_begun:
-            self.source.list_recording(self.request.src_recording_id)
-            self._is_request_begun = True
-        if not self.source.poll():
+        if self._asked is None:
+            self._asked = self.source.list_recording(self.request.src_recording_id)
+        if not self._is_answered():
             return 0
-        if self.source.descriptor is None:
+        if not self._asked.items:
             raise _Refusal(f"unknown src recording id {self.request.src_recording_id}", error_codes.UNKNOWN_RECORDING)
-        return self._on_descriptor(self.source.descriptor)
+        return self._on_descriptor(self._asked.items[0])
 
     cdef int _on_descriptor(self, object source) except -1:
         cdef int64_t stop_position
@@ -263,13 +278,12 @@ cdef class ReplicationSession:
         return 0
 
     cdef bint _is_position_answered(self) except -1:
-        if not self._is_request_begun:
-            self.source.recording_position(self.request.src_recording_id)
-            self._is_request_begun = True
-        if not self.source.poll():
+        if self._asked is None:
+            self._asked = self.source.recording_position(self.request.src_recording_id)
+        if not self._is_answered():
             return False
-        self._is_request_begun = False
-        self._source_position = self.source.relevant_id
+        self._source_position = self._asked.relevant_id
+        self._asked = None
         if self._source_position == NULL_VALUE:
             raise _Refusal("cannot live merge without active source recording")
         return True
@@ -330,12 +344,11 @@ cdef class ReplicationSession:
     cdef int _ask_replay_token(self) except -1:
         if not self._is_response_mode:
             return self._enter(REPLAY)
-        if not self._is_request_begun:
-            self.source.replay_token(self.request.src_recording_id)
-            self._is_request_begun = True
-        if not self.source.poll():
+        if self._asked is None:
+            self._asked = self.source.replay_token(self.request.src_recording_id)
+        if not self._is_answered():
             return 0
-        self._replay_token = self.source.relevant_id
+        self._replay_token = self._asked.relevant_id
         uri = parse_channel(self.request.src_control_channel)
         for name in _TERM_PARAMETERS:
             uri.remove(name)
@@ -359,14 +372,13 @@ cdef class ReplicationSession:
         return self._enter(REPLAY)
 
     cdef int _replay(self) except -1:
-        if not self._is_request_begun:
+        if self._asked is None:
             if not self._begin_replay():
                 return 0
-            self._is_request_begun = True
             self._deadline_ns = NO_DEADLINE
-        if not self.source.poll():
+        if not self._is_answered():
             return 0
-        self._source_replay_id = self.source.relevant_id
+        self._source_replay_id = self._asked.relevant_id
         return self._enter(AWAIT_IMAGE)
 
     cdef bint _begin_replay(self) except -1:
@@ -390,7 +402,7 @@ cdef class ReplicationSession:
         if request.stop_position != NULL_VALUE:
             # A negative length has a meaning of its own.
             length = max(0, request.stop_position - self._replay_position)
-        self.source.replay(
+        self._asked = self.source.replay(
             request.src_recording_id, self._replay_position, length, str(uri), self._replay_stream_id,
             request.file_io_max_length, self._replay_token, self._response_publication)
         return True
@@ -458,7 +470,7 @@ cdef class ReplicationSession:
             is_answered = self._is_position_answered()
         except TimedOutError:
             is_late = True
-            self._is_request_begun = False
+            self._asked = None
             self._attempts_left -= 1
             if self._attempts_left == 0:
                 raise

@@ -1,0 +1,167 @@
+"""What a leader did that no quorum has is undone: it was cut off, another one leads, and it comes back as a follower."""
+
+from __future__ import annotations
+
+import pytest
+
+from container.testing.memory import transport_probe as seam
+from tests.consensus_world import ABORT, SHUTDOWN, SNAPSHOT, SUSPEND, TERM_LENGTH, Client
+from tests.members_world import CLIENT_HOST, MembersWorld, MemberWorld, payloads
+
+
+class CutOffLeader:
+    """A leader with a client on its side of a cut, and two followers on the other."""
+
+    def __init__(self, *, services: int = 1) -> None:
+        self.world = MembersWorld(services=services)
+        self.leader = self.world.await_leader()
+        self.client = self.world.client(self.leader)
+        self.client.message(b"before")
+        self.world.await_read(b"before")
+
+    def cut(self) -> None:
+        """Let nothing pass between the leader, with its client, and the others."""
+        others = [each.host for each in self.world.members if each is not self.leader]
+        self.world.fabric.partition([[self.leader.host, CLIENT_HOST], others])
+
+    def append(self, name: str, count: int = 1) -> None:
+        """Let time pass until the leader has appended more messages of a name."""
+        wanted = len(self.leader.logged(name)) + count
+        self.world.until(lambda: len(self.leader.logged(name)) >= wanted)
+
+    def heal(self) -> MemberWorld:
+        """Let time pass until the others have a leader, heal the cut, and return the leader once all follow it."""
+        others = [each for each in self.world.members if each is not self.leader]
+        self.world.until(lambda: any(each.agent.has_leader and each.is_leading_now for each in others))
+        hosts = [each.host for each in self.world.members] + [CLIENT_HOST]
+        for index, host in enumerate(hosts):
+            for other in hosts[index + 1 :]:
+                self.world.fabric.heal(host, other)
+        new = self.world.await_leader()
+        assert new is not self.leader
+        self.world.settle()
+        return new
+
+    def check(self) -> None:
+        """All services have read the same, in the same terms, and the recordings are equal up to the shortest."""
+        reads = [member.services[0].messages for member in self.world.members]
+        assert reads[0] == reads[1] == reads[2]
+        logs = [member.recorded(member.log_recording_id) for member in self.world.members]
+        length = min(map(len, logs))
+        assert length > 0
+        assert logs[0][:length] == logs[1][:length] == logs[2][:length]
+        terms = [
+            [(each.leadership_term_id, each.term_base_log_position) for each in member.entries() if each.is_term]
+            for member in self.world.members
+        ]
+        assert terms[0] == terms[1] == terms[2]
+
+
+def test_messages_of_a_leader_that_was_cut_off_are_taken_back() -> None:
+    scene = CutOffLeader()
+    scene.cut()
+    scene.client.message(b"lost")
+    scene.append("SessionMessageHeader")
+    new = scene.heal()
+    client = scene.world.client(new)
+    client.message(b"after")
+    scene.world.await_read(b"after")
+    scene.check()
+    assert payloads(scene.leader) == [b"before", b"after"]
+
+
+def test_a_session_that_no_quorum_has_is_taken_back_and_its_id_is_given_again() -> None:
+    scene = CutOffLeader()
+    scene.cut()
+    lost = Client(scene.world, f"aeron:udp?endpoint={scene.leader.host}:9010", CLIENT_HOST)  # type: ignore[arg-type]
+    lost.connect()
+    scene.append("SessionOpenEvent")
+    lost_id = scene.leader.logged("SessionOpenEvent")[-1]["cluster_session_id"]
+    new = scene.heal()
+    client = scene.world.client(new)
+    assert client.session_id == lost_id
+    client.message(b"after")
+    scene.world.await_read(b"after")
+    scene.check()
+
+
+def test_a_session_whose_close_no_quorum_has_goes_on() -> None:
+    scene = CutOffLeader()
+    scene.cut()
+    scene.client.close()
+    scene.append("SessionCloseEvent")
+    new = scene.heal()
+    event = scene.client.wait_for("NewLeaderEvent")
+    assert event["leader_member_id"] == new.member_id
+    scene.client.follow(f"aeron:udp?endpoint={new.host}:9010", event["leadership_term_id"])
+    scene.client.message(b"after")
+    scene.world.await_read(b"after")
+    scene.check()
+
+
+def test_a_timer_that_expired_where_no_quorum_has_it_expires_once() -> None:
+    scene = CutOffLeader()
+    deadline = seam.epoch_ms(scene.leader.member) + 300
+    for member in scene.world.members:
+        member.services[0].schedule(7, deadline)
+    scene.world.run(50)
+    scene.cut()
+    scene.append("TimerEvent")
+    scene.heal()
+    scene.world.until(lambda: all("TimerEvent" in each.services[0].names() for each in scene.world.members))
+    scene.world.run(1_000)
+    scene.world.settle()
+    assert [each.services[0].names().count("TimerEvent") for each in scene.world.members] == [1] * 3
+    scene.check()
+
+
+@pytest.mark.parametrize("length", [10, 5_000])
+def test_messages_of_services_that_no_quorum_has_come_once(length: int) -> None:
+    scene = CutOffLeader()
+    scene.cut()
+    for member in scene.world.members:
+        for index in range(3):
+            member.services[0].offer(b"%d" % index + bytes(length))
+    scene.append("SessionMessageHeader", 3)
+    scene.heal()
+    scene.world.until(lambda: all(len(payloads(each)) == 4 for each in scene.world.members))
+    scene.world.run(1_000)
+    scene.world.settle()
+    assert [[each[:1] for each in payloads(member)] for member in scene.world.members] == [[b"b", b"0", b"1", b"2"]] * 3
+    scene.check()
+
+
+@pytest.mark.parametrize("toggle", [SNAPSHOT, SUSPEND, SHUTDOWN])
+def test_a_state_that_no_quorum_has_is_taken_back(toggle: int) -> None:
+    scene = CutOffLeader()
+    scene.cut()
+    scene.leader.set_toggle(toggle)
+    scene.append("ClusterActionRequest")
+    new = scene.heal()
+    assert [each.state for each in scene.world.members] == ["ACTIVE"] * 3
+    scene.world.client(new).message(b"after")
+    scene.world.await_read(b"after")
+    scene.check()
+    assert not any(each.is_snapshot for each in scene.leader.entries())
+
+
+def test_an_abort_of_a_leader_that_is_cut_off_ends_that_member_alone() -> None:
+    scene = CutOffLeader()
+    scene.cut()
+    scene.leader.set_toggle(ABORT)
+    scene.world.until(lambda: scene.leader.failure is not None)
+    scene.world.until(lambda: len(scene.world.leaders) == 1)
+
+
+def test_a_log_of_several_terms_is_taken_back() -> None:
+    scene = CutOffLeader()
+    scene.cut()
+    for index in range(3 * TERM_LENGTH // 1_000):
+        scene.client.message(b"%d" % index + bytes(1_000))
+        scene.world.step()
+    scene.world.until(lambda: scene.leader.published_position > 2 * TERM_LENGTH)
+    new = scene.heal()
+    scene.world.client(new).message(b"after")
+    scene.world.await_read(b"after")
+    scene.check()
+    assert payloads(scene.leader) == [b"before", b"after"]
