@@ -62,7 +62,7 @@ class Sender:
                 return
             del self.waiting[0]
 
-    def _ids(self) -> dict[str, int]:
+    def _ids(self) -> dict[str, Any]:
         return {"leadership_term_id": self.term_id, "cluster_session_id": self.session_id}
 
     def _ask(self) -> None:
