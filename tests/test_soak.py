@@ -99,7 +99,8 @@ def test_members_are_counted_or_spelled() -> None:
 def test_the_parts_of_members_are_those_of_their_letters() -> None:
     made = scenario.Scenario(None, kinds="NJN")
     assert made._parts_by_letter() == ["native", None, "native"]
-    assert [made.is_ours(SimpleNamespace(member_id=each)) for each in range(3)] == [True, False, True]  # type: ignore[arg-type]
+    members = [SimpleNamespace(member_id=each) for each in range(3)]
+    assert [made.is_ours(each) for each in members] == [True, False, True]  # type: ignore[arg-type]
 
 
 def test_the_order_of_sessions_is_in_the_chain() -> None:
