@@ -1,0 +1,67 @@
+"""Native members at the edges of a term: what an election finds, what an end leaves, and what one of them says late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from container.errors import AgentTermination
+from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT
+from tests.members_world import CLIENT_LIVENESS_MS, HEARTBEAT_TIMEOUT_MS, MembersWorld, MemberWorld, payloads
+from tests.scripted_peer import ScriptedPeer
+
+LEADER_INIT = 7
+
+
+class StalledArchive:
+    """In place of an archive's conductor, while the archive does not work."""
+
+    def do_work(self) -> int:
+        return 0
+
+
+@contextmanager
+def stalled_archive(member: MemberWorld) -> Iterator[None]:
+    """Have the archive of a member answer nothing, and record nothing."""
+    conductor, member.conductor = member.conductor, StalledArchive()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        member.conductor = conductor
+
+
+def others(world: MembersWorld, member: MemberWorld) -> list[MemberWorld]:
+    return [each for each in world.members if each is not member]
+
+
+def play(world: MembersWorld, member: MemberWorld) -> ScriptedPeer:
+    """Kill a member, and have a test say what it says."""
+    member.die()
+    world.run(CLIENT_LIVENESS_MS + 500)
+    peer = ScriptedPeer(world.drivers[member.member_id].connect("peer"), world.members_text, member.member_id)
+    world.on_step.append(peer.work)
+    world.until(lambda: peer.take("CommitPosition"))
+    return peer
+
+
+def scene() -> tuple[MembersWorld, MemberWorld, list[MemberWorld]]:
+    """A cluster whose members have all read a message, its leader, and its followers."""
+    world = MembersWorld()
+    leader = world.await_leader()
+    world.client(leader).message(b"one")
+    world.await_read(b"one")
+    return world, leader, others(world, leader)
+
+
+def test_a_member_whose_recording_has_stopped_votes_for_no_log_behind_its_own() -> None:
+    world, leader, [absent, _] = scene()
+    peer = play(world, absent)
+    recorded, term_id = leader.published_position, leader.counter_value(239)
+    leader.stop_log_recording()
+    with stalled_archive(leader):
+        world.until(lambda: not leader.agent.has_leader)
+        assert peer.publisher.request_vote(peer.member(leader.member_id), term_id, recorded - 32, term_id + 5)
+        world.until(lambda: any(each.name == "Vote" for each in peer.heard))
+    vote = peer.take("Vote")
+    assert vote is not None
+    assert (vote["vote"], vote["log_position"]) == (False, recorded)
