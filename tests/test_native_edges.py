@@ -65,3 +65,18 @@ def test_a_member_whose_recording_has_stopped_votes_for_no_log_behind_its_own() 
     vote = peer.take("Vote")
     assert vote is not None
     assert (vote["vote"], vote["log_position"]) == (False, recorded)
+
+
+def test_the_archive_of_a_follower_that_ends_does_not_go_on_recording() -> None:
+    world, leader, [follower, other] = scene()
+    assert follower.counter(LOG_RECORDING)
+    follower.agent.close()
+    for service in follower.services:
+        service.client.close()
+    follower.services = []
+    follower.member.close()
+    follower.failure = AgentTermination("closed")
+    world.run(100)
+    assert leader.is_leading_now
+    assert not follower.counter(LOG_RECORDING)
+    assert other.counter(LOG_RECORDING)

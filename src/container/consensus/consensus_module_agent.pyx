@@ -806,6 +806,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._attempt(closable.close)
         self._attempt(self._tell_clients)       # without ingress: who connects again waits for the next start
         self._attempt(self._log_adapter_leave)
+        if self._status.role != LEADER:         # whose log ends with its publication; this one's leader goes on
+            self._attempt(self._recording.ask_to_stop)
         for closable in (self.log_publisher, *self._streams()):
             self._attempt(closable.close)
         self._attempt(self._close_sessions)

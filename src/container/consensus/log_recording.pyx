@@ -131,6 +131,11 @@ cdef class LogRecording:
                 yield
         return position
 
+    def ask_to_stop(self):
+        """Ask the archive to stop the recording, and wait for no answer: this member ends. ArchiveError: it cannot."""
+        if self.recording_id != NULL_VALUE and self._archive.is_alive():
+            self._archive.tell("StopRecordingByIdentityRequest", {"recording_id": self.recording_id})
+
     def await_stopped(self):
         """Wait, after :meth:`stop`, until its counter is gone as well."""
         while recording_counters.find_by_recording(
