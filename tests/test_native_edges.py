@@ -80,3 +80,21 @@ def test_the_archive_of_a_follower_that_ends_does_not_go_on_recording() -> None:
     assert leader.is_leading_now
     assert not follower.counter(LOG_RECORDING)
     assert other.counter(LOG_RECORDING)
+
+
+def test_members_do_not_end_where_a_leader_of_an_earlier_term_wanted_them_to() -> None:
+    world, leader, followers = scene()
+    client = world.client(leader)
+    with stalled_archive(followers[0]), stalled_archive(followers[1]):
+        client.message(b"two")
+        count = len(leader.logged("SessionMessageHeader"))
+        world.until(lambda: len(leader.logged("SessionMessageHeader")) > count)
+        leader.set_toggle(ABORT)
+        world.until(lambda: leader.state == "TERMINATING")
+        world.run(50)
+        leader.die()
+    leader = world.await_leader()
+    world.client(leader).message(b"three")
+    world.await_read(b"three")
+    world.run(1_000)
+    assert [(each.failure, each.state) for each in followers] == [(None, "ACTIVE")] * 2
