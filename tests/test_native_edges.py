@@ -98,3 +98,37 @@ def test_members_do_not_end_where_a_leader_of_an_earlier_term_wanted_them_to() -
     world.await_read(b"three")
     world.run(1_000)
     assert [(each.failure, each.state) for each in followers] == [(None, "ACTIVE")] * 2
+
+
+def test_a_member_that_catches_up_again_in_an_election_is_replayed_to_where_it_is_now() -> None:
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    to = peer.member(leader.member_id)
+    log_term_id, recorded = leader.counter_value(239), leader.published_position
+    other.is_stalled = True
+    world.until(lambda: not leader.agent.has_leader)
+    peer.habit = lambda: peer.publisher.canvass_position(to, log_term_id, recorded, log_term_id)
+    world.until(lambda: any(each.name == "RequestVote" for each in peer.heard))
+    request = peer.take("RequestVote")
+    assert request is not None
+    term_id = request["candidate_term_id"]
+    peer.habit = lambda: peer.publisher.append_position(to, term_id, recorded, 0)
+    assert peer.publisher.place_vote(to, term_id, log_term_id, recorded, True)
+    leader.services[0].is_quiet = True
+    world.until(lambda: (leader.counter_value(207), leader.counter_value(239)) == (LEADER_INIT, term_id))
+    peer.habit = None
+    assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7001")
+    world.until(lambda: replays(leader) == ["7001"])
+    assert peer.publisher.canvass_position(to, log_term_id, recorded, term_id)
+    assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7002")
+    world.until(lambda: replays(leader) == ["7002"])
+    assert leader.counter_value(207) == LEADER_INIT
+
+
+def replays(member: MemberWorld) -> list[str]:
+    """The ports to which the archive of a member replays the log."""
+    return [
+        each.channel.partition("endpoint=")[2].partition("|")[0].rpartition(":")[2]
+        for each in member.cluster.drivers[member.member_id].publications()
+        if "catchup-followerId" in each.channel
+    ]

@@ -575,6 +575,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cpdef int on_canvass_position(
             self, int64_t log_leadership_term_id, int64_t log_position, int64_t leadership_term_id,
             int32_t follower_member_id, int32_t protocol_version) except -1:
+        self._catchups.stop(self.members.find(follower_member_id))      # it follows nobody, and asks again
         if self._elections.election is None:
             return self._peers.on_canvass_position(
                 log_leadership_term_id, log_position, leadership_term_id, follower_member_id, protocol_version)
