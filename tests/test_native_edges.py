@@ -100,6 +100,29 @@ def test_members_do_not_end_where_a_leader_of_an_earlier_term_wanted_them_to() -
     assert [(each.failure, each.state) for each in followers] == [(None, "ACTIVE")] * 2
 
 
+def test_a_member_that_catches_up_while_services_take_a_snapshot_counts_as_there() -> None:
+    world, leader, [back, other] = scene()
+    client = world.client(leader)
+    back.die()
+    leader.set_toggle(SNAPSHOT)
+    world.until(lambda: all(len(each.entries()) == 3 for each in (leader, other)))
+    client.message(b"two")
+    world.await_read(b"two")
+    back.come_back()
+    back.services[0].stops_at_snapshots = True
+    world.until(lambda: back.services[0].is_quiet)
+    other.die()
+    counts = leader.counter_value(238), back.counter_value(238)
+    world.run(3 * HEARTBEAT_TIMEOUT_MS)
+    assert leader.is_leading_now
+    back.services[0].is_quiet = False
+    client.message(b"three")
+    world.await_read(b"three")
+    assert (leader.counter_value(238), back.counter_value(238)) == counts
+    assert not back.report_of("no catchup progress")
+    assert payloads(back) == [b"one", b"two", b"three"]
+
+
 def test_a_member_that_catches_up_again_in_an_election_is_replayed_to_where_it_is_now() -> None:
     world, leader, [absent, other] = scene()
     peer = play(world, absent)
