@@ -123,6 +123,20 @@ def test_a_member_that_catches_up_while_services_take_a_snapshot_counts_as_there
     assert payloads(back) == [b"one", b"two", b"three"]
 
 
+def test_a_quorum_that_is_behind_what_is_committed_is_reported_once() -> None:
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    committed, term_id = leader.commit_position, leader.counter_value(239)
+    peer.habit = lambda: peer.publisher.append_position(peer.member(leader.member_id), term_id, 96, 0)
+    world.run(100)
+    other.die()
+    world.run(2 * HEARTBEAT_TIMEOUT_MS)
+    text = f"quorum position went backwards: leaderCommitPosition={committed} quorumPosition=96"
+    assert [str(each) for each in leader.errors].count(text) == 1
+    assert leader.commit_position == committed
+    assert {each.fields["log_position"] for each in peer.heard if each.name == "CommitPosition"} == {committed}
+
+
 def test_a_member_that_catches_up_again_in_an_election_is_replayed_to_where_it_is_now() -> None:
     world, leader, [absent, other] = scene()
     peer = play(world, absent)
