@@ -44,6 +44,7 @@ cdef class LogRecording:
         self._listener = RecordingListener.__new__(RecordingListener)
         self.recording_id = self._request_id = NULL_VALUE
         self._counter_id = NULL_COUNTER_ID
+        self.seen_position = NULL_POSITION
 
     def watch(self, Client client not None):
         """Notice from now on when the recording's counter goes away, until :meth:`unwatch`."""
@@ -67,6 +68,7 @@ cdef class LogRecording:
         # Ids are reused: a member that stood still may not have heard yet that the counter is another's by now.
         if self._counters.registration_id(self._counter_id) != self._listener.registration_id:
             return NULL_POSITION
+        self.seen_position = position
         return position
 
     cdef bint is_lost(self) noexcept:
@@ -113,6 +115,7 @@ cdef class LogRecording:
         self._archive.forget(active.request)
         self.recording_id, self._request_id = active.recording_id, active.request.correlation_id
         self._counter_id = active.counter_id
+        self.seen_position = NULL_POSITION
         self._listener.registration_id = active.registration_id
 
     def stop(self, int64_t recording_id):
@@ -120,6 +123,11 @@ cdef class LogRecording:
         # The answer comes before the recording has ended.
         yield from answer(self._archive, self._archive.stop_recording_by_identity(recording_id))
         return (yield from stopped(self._archive, self._deadline, recording_id))
+
+    def ask_to_stop(self):
+        """Ask the archive to stop the recording, and wait for no answer: this member ends. ArchiveError: it cannot."""
+        if self.recording_id != NULL_VALUE and self._archive.is_alive():
+            self._archive.tell("StopRecordingByIdentityRequest", {"recording_id": self.recording_id})
 
     def await_stopped(self):
         """Wait, after :meth:`stop`, until its counter is gone as well."""
