@@ -108,6 +108,9 @@ class ConsensusWorld(ArchiveWorld):
         assert isinstance(error, Exception)
         self.errors.append(error)
 
+    def on_read(self, position: int, data: bytes) -> None:
+        """A service has read a message of the log, which ends at a position."""
+
     def lead(self) -> Self:
         """Work until it leads, clients can connect, and its services have read the begin of the term."""
         self.until(lambda: self.is_leading)
@@ -402,6 +405,7 @@ class Service:
         for data, header in self._read.messages:
             name, fields = decoded(data)
             self.messages.append((name, fields))
+            self.world.on_read(header["position"], data)
             if name == "ClusterActionRequest" and (fields["action"], fields["flags"]) == (ACTION_SNAPSHOT, 0):
                 recording_id = -1 if self.fails_snapshots else RECORDING_IDS + self.service_id
                 self._to_ack.append((header["position"], recording_id))

@@ -10,6 +10,7 @@ from typing import Any
 
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
@@ -32,6 +33,7 @@ class MemberWorld(ConsensusWorld):
         self.member_id = member_id
         self.host = f"m{member_id}"
         self.is_up = True
+        self.is_stalled = False
         self.random_seed = member_id + 1  # of the delay before a nomination
         super().__init__(
             services=services,
@@ -50,6 +52,11 @@ class MemberWorld(ConsensusWorld):
     def role(self) -> int:
         """What counter 201 shows."""
         return self.counter_value(201)
+
+    def on_read(self, position: int, data: bytes) -> None:
+        """What a service of any member reads at a position, in any life, is the same for all and for ever."""
+        known = self.cluster.read.setdefault(position, data)
+        assert known == data, f"{self.host} read {data[:80]!r} up to {position}, where another one read {known[:80]!r}"
 
     @property
     def is_leading_now(self) -> bool:
@@ -71,6 +78,20 @@ class MemberWorld(ConsensusWorld):
         self.failure = None
         for client in (self.client, self.member, *(each.client for each in self.services)):
             self.cluster.fabric.sever(client)
+
+    def leave(self) -> None:
+        """Close archive, consensus module and services in order."""
+        self.is_up = False
+        self.agent.close()
+        for service in self.services:
+            service.client.close()
+        self.member.close()
+        self.close()
+
+    def wipe(self) -> None:
+        """Give it empty disks."""
+        self.disk, self.cluster_disk = SimulatedDisk(), SimulatedDisk()
+        self.owner = None
 
     def come_back(self) -> None:
         """Start it again, with what is on its disks, once nobody takes what died for alive."""
@@ -105,6 +126,8 @@ class MembersWorld:
         self.drivers: list[MemoryDriver] = [self.fabric.host(f"m{each}") for each in range(count)]
         self.driver = self.fabric.host(CLIENT_HOST)
         self.egress_port = 20_000
+        self.read: dict[int, bytes] = {}
+        self.on_step: list[Callable[[], None]] = []
         ports = ((9010, 9020, 9030, 9040, 8010) for _ in range(count))
         self.members_text = "|".join(
             ",".join([str(each), *(f"m{each}:{port}" for port in of_member)]) for each, of_member in enumerate(ports)
@@ -132,8 +155,10 @@ class MembersWorld:
         while not over:
             self.scheduler.step()
         for member in self.members:
-            if member.is_up:
+            if member.is_up and not member.is_stalled:
                 member.work(2)
+        for each in self.on_step:
+            each()
 
     def run(self, duration_ms: int) -> None:
         """Let time pass."""
@@ -152,7 +177,8 @@ class MembersWorld:
         """What its members are, and what they reported."""
         return "\n".join(
             f"{member.host}: up={member.is_up} failure={member.failure!r} state={member.state} role={member.role} "
-            f"election={member.counter_value(207)} commit={member.commit_position} reported={member.texts()}"
+            f"election={member.counter_value(207)} commit={member.commit_position} "
+            f"reported={list(dict.fromkeys(member.texts()))[-8:]}"
             for member in self.members
         )
 

@@ -115,7 +115,7 @@ async def test_a_late_reply_never_answers_the_next_request_with_its_key(kind: Ki
             with pytest.raises(ClusterError, match="key 7 was that of a request whose reply may still come") as refused:
                 await call(b"7:again", key=7)
             assert refused.value.outcome == Outcome.NOT_DONE
-        assert member.sent() == [b"7:"]
+        await client.until(lambda: member.sent() == [b"7:"], "the first request, and no other, at the member")
         member.members.do(lambda: member.message(b"7:late"))
         await client.until(lambda: client.counts.unmatched == 1, "the late reply")
         member.members.do(member.echo)

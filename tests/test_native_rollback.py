@@ -1,4 +1,4 @@
-"""What a leader did that no quorum has is undone: it was cut off, another one leads, and it comes back as a follower."""
+"""A leader was cut off, another one leads, and the first comes back: all that it did without a quorum is undone."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import threading
+from argparse import ArgumentTypeError
 from array import array
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from container.errors import ClusterError, ForkedError
 from container.testing.processes.local_cluster import JavaService, Service
 from container.testing.processes.process import ProcessEndedError, wait_until
 from tests.soak import archive_kills, faults, repairs, resource_watch, scenario, services, slow_clients
-from tests.soak.__main__ import schedule
+from tests.soak.__main__ import members_of, schedule
 from tests.soak.checks import Run, check_journals, read_journal, read_runs
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import (
@@ -86,6 +87,20 @@ def test_the_seed_decides_the_schedule() -> None:
 
     assert first(1) == first(1) != first(2)
     assert {name for name, _ in first(1)[: len(FAULTS)]} == set(FAULTS), "each kind comes in the first round"
+
+
+def test_members_are_counted_or_spelled() -> None:
+    assert [members_of(text) for text in ("3", "7", "NNN", "NNNJJ")] == [3, 7, "NNN", "NNNJJ"]
+    for text in ("1", "4", "NN", "NNX", "nnn", ""):
+        with pytest.raises(ArgumentTypeError, match=r"is none of \[3, 5, 7\], nor as many letters"):
+            members_of(text)
+
+
+def test_the_parts_of_members_are_those_of_their_letters() -> None:
+    made = scenario.Scenario(None, kinds="NJN")
+    assert made._parts_by_letter() == ["native", None, "native"]
+    members = [SimpleNamespace(member_id=each) for each in range(3)]
+    assert [made.is_ours(each) for each in members] == [True, False, True]  # type: ignore[arg-type]
 
 
 def test_the_order_of_sessions_is_in_the_chain() -> None:

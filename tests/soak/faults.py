@@ -294,7 +294,7 @@ def snapshot_on_full_disk(scenario: Scenario, choice: random.Random) -> None:
     before = [other.node.snapshot_count or 0 for other in others]
     was_leader = scenario.leader() is member
     scenario.disk.fill(leaving=8 * 1024 * 1024)
-    scenario.leader().node.cluster_tool("snapshot")
+    scenario.ask_for_snapshot()
     if not was_leader:
         for other, count in zip(others, before, strict=True):
             other.node.await_counter(CounterType.SNAPSHOT_COUNTER, count + 1, RECOVERY_LIMIT_S)
@@ -320,7 +320,7 @@ def fill_driver_directory(scenario: Scenario, choice: random.Random) -> None:
     assert scenario.base_disk is not None
     member = scenario.limited_member
     scenario.base_disk.fill()
-    scenario.leader().node.cluster_tool("snapshot")
+    scenario.ask_for_snapshot()
     wait_until(
         lambda: not member.is_running or scenario.has_error(member, "insufficient usable storage"),
         RECOVERY_LIMIT_S,
@@ -382,7 +382,7 @@ def raise_in_callbacks(scenario: Scenario, choice: random.Random) -> None:
 def raise_in_snapshot(scenario: Scenario, choice: random.Random) -> None:
     """The snapshot fails on all members: it is given up, the cluster goes on, and the next one is taken."""
     scenario.command(Op.ARM, Armed.SNAPSHOT)
-    scenario.leader().node.cluster_tool("snapshot")
+    scenario.ask_for_snapshot()
     scenario.await_our_error("ArmedError: SNAPSHOT")
     scenario.await_progress()
     scenario.cluster.take_snapshot()

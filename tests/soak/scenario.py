@@ -11,13 +11,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from container.client import AeronCluster
+from container.errors import ContainerError
 from container.files.cnc_file import MARK_FILE_TERMINATED
 from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
@@ -54,6 +55,8 @@ CRASHING_CLIENT_IDS = 1000
 SLOW_CLIENT_IDS = 2000
 DISK_MIB = 2048
 BASE_DISK_MIB = 1024
+PART_KINDS: Mapping[str, ArchiveKind | None] = {"N": "native", "J": None}
+"""By a member's letter: whose driver, archive and consensus module it has."""
 LIMITED_MEMBER_ID = 1
 """The member whose disks can be full, and whose driver, archive and consensus module are separate."""
 
@@ -86,13 +89,14 @@ class Scenario:
 
     def __init__(
         self,
-        java_classes: Path,
+        java_classes: Path | None,
         *,
         seed: int = 0,
         member_count: int = 3,
+        kinds: str | None = None,
         client_count: int = 2,
         rate: float = 300.0,
-        java_members: Collection[int] = (0,),
+        java_members: Collection[int] | None = None,
         service_count: int = 1,
         has_network: bool = False,
         has_small_disk: bool = False,
@@ -101,13 +105,23 @@ class Scenario:
         properties: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Describe it; nothing is started."""
+        """Describe it; nothing is started.
+
+        Args:
+            java_classes: the compiled programs of ``tests/java``, where a part is Java's.
+            kinds: a letter for each member: N where driver, archive and consensus module are ours, J where they are
+                Java's. All are Java's by default.
+            java_members: those whose service container is Java's: by default those of letter J, and without ``kinds``
+                the first.
+            archives: whose archive each member has, where its letter does not decide it.
+        """
         self._java_classes = java_classes
         self._seed = seed
-        self._member_count = member_count
+        self._kinds = kinds
+        self._member_count = member_count if kinds is None else len(kinds)
         self._client_count = client_count
         self._rate = rate
-        self._java_members = java_members
+        self._java_members = _members_of_java(kinds) if java_members is None else java_members
         self._service_count = service_count
         self._has_network = has_network
         self._has_small_disk = has_small_disk
@@ -154,13 +168,16 @@ class Scenario:
     def _start(self) -> None:
         count = self._member_count
         network = self._stack.enter_context(Network(LocalCluster.network_hosts(count))) if self._has_network else None
+        kinds = self._parts_by_letter()
         self.cluster = LocalCluster(
             {member_id: self._services(member_id) for member_id in range(count)},
             member_count=count,
-            class_path=[self._java_classes],
+            class_path=[] if self._java_classes is None else [self._java_classes],
             network=network,
             separate_processes=self._separate_processes,
-            archives=self._archives,
+            drivers=kinds,
+            archives=self._archives or kinds,
+            consensus_modules=kinds,
             properties=self._properties,
         )
         # Before the cluster is closed, which removes the directory below which the disk is mounted; and its processes
@@ -181,6 +198,9 @@ class Scenario:
         except Exception as error:
             error.add_note(self.cluster.report())
             raise
+
+    def _parts_by_letter(self) -> list[ArchiveKind | None]:
+        return [None] * self._member_count if self._kinds is None else [PART_KINDS[letter] for letter in self._kinds]
 
     def _mount_disks(self, member: LocalMember) -> None:
         """What fills one leaves those below it alone. The journals, which belong to the checks, are never full."""
@@ -268,6 +288,11 @@ class Scenario:
         longest_wait_s = max(client.longest_wait_s for client in self.clients)
         timing = Timing(self._end_s, longest_wait_s, time.monotonic() - self._begin_s)
         self.timings.setdefault(fault.name, []).append(timing)
+
+    def ask_for_snapshot(self) -> None:
+        """Ask the leader for a snapshot that may fail."""
+        with suppress(ContainerError):
+            self.leader().node.ask_for("snapshot")
 
     # Load
 
@@ -579,6 +604,10 @@ class Scenario:
         search = re.compile("|".join([*EXPECTED_ERRORS, *self._expected_errors, *of_others])).search
         missed = services.missed_messages(text for _member_id, _name, text in self.all_errors())
         return [*(text for text in self.our_errors() if not search(text)), *missed]
+
+
+def _members_of_java(kinds: str | None) -> list[int]:
+    return [0] if kinds is None else [member_id for member_id, letter in enumerate(kinds) if letter == "J"]
 
 
 def has_begun(member: LocalMember, since_ns: int) -> bool:

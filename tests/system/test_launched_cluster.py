@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -39,11 +38,12 @@ class Answers(EgressListener):
 def count_to(client: AeronCluster, answers: Answers, total: int) -> None:
     """Send 1 until the service has counted so many."""
     client.send(b"%d" % (total - answers.total))
-    end = time.monotonic() + LIMIT_S
-    while answers.total < total:
+
+    def has_come() -> bool:
         client.poll_egress()
-        assert time.monotonic() < end, f"{answers.total} of {total}"
-        time.sleep(0.001)
+        return answers.total >= total
+
+    wait_until(has_come, LIMIT_S, f"a total of {total}")
 
 
 def await_leader(client: AeronCluster, member_id: int) -> None:
