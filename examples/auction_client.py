@@ -101,9 +101,7 @@ class AuctionClient(EgressListener):
 
     def await_leader(self, member_id: int) -> None:
         """Waits until the client knows that a member leads: what it sends before would go to the one that led."""
-        self._poll_until(
-            lambda: self._cluster.leader_member_id == member_id, f"the news that member {member_id} leads"
-        )
+        self._poll_until(lambda: self._cluster.leader_member_id == member_id, f"the news that member {member_id} leads")
 
     def await_closed(self, auction_id: int) -> AuctionClosed:
         """Waits for the event that an auction was closed."""
