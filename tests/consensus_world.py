@@ -299,6 +299,8 @@ class Service:
         self.is_quiet = False
         """Whether it acks nothing for now."""
         self.fails_snapshots = False
+        self.stops_at_snapshots = False
+        """Whether it is quiet from the next snapshot on."""
         self.ack_id = 0
         self.acks: list[tuple[int, int]] = []
         """Log positions and relevant ids that it has acked."""
@@ -409,6 +411,7 @@ class Service:
             if name == "ClusterActionRequest" and (fields["action"], fields["flags"]) == (ACTION_SNAPSHOT, 0):
                 recording_id = -1 if self.fails_snapshots else RECORDING_IDS + self.service_id
                 self._to_ack.append((header["position"], recording_id))
+                self.is_quiet = self.is_quiet or self.stops_at_snapshots
         self._read.messages.clear()
         self.position = seam.position(image)
 

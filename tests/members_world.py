@@ -72,6 +72,13 @@ class MemberWorld(ConsensusWorld):
         """Let the whole cluster work until it is true."""
         self.cluster.until(predicate)
 
+    def describe(self) -> str:
+        """What it is, and what it reported."""
+        shown = "down"
+        if self.is_up and self.failure is None:
+            shown = f"{self.state} role={self.role} election={self.counter_value(207)} commit={self.commit_position}"
+        return f"{self.host}: {shown} failure={self.failure!r} reported={list(dict.fromkeys(self.texts()))[-8:]}"
+
     def die(self) -> None:
         """Kill archive, consensus module and services."""
         self.is_up = False
@@ -140,6 +147,7 @@ class MembersWorld:
             "election_status_interval_ns": 50 * MS,
             "startup_canvass_timeout_ns": 2_000 * MS,
             "session_timeout_ns": 60_000 * MS,
+            "max_concurrent_sessions": 1_000,
         }
         self.members = [MemberWorld(self, each, services, given | settings) for each in range(count)]
 
@@ -175,12 +183,7 @@ class MembersWorld:
 
     def describe(self) -> str:
         """What its members are, and what they reported."""
-        return "\n".join(
-            f"{member.host}: up={member.is_up} failure={member.failure!r} state={member.state} role={member.role} "
-            f"election={member.counter_value(207)} commit={member.commit_position} "
-            f"reported={list(dict.fromkeys(member.texts()))[-8:]}"
-            for member in self.members
-        )
+        return "\n".join(member.describe() for member in self.members)
 
     @property
     def leaders(self) -> list[MemberWorld]:

@@ -575,6 +575,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cpdef int on_canvass_position(
             self, int64_t log_leadership_term_id, int64_t log_position, int64_t leadership_term_id,
             int32_t follower_member_id, int32_t protocol_version) except -1:
+        self._catchups.stop(self.members.find(follower_member_id))      # it follows nobody, and asks again
         if self._elections.election is None:
             return self._peers.on_canvass_position(
                 log_leadership_term_id, log_position, leadership_term_id, follower_member_id, protocol_version)
@@ -806,6 +807,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._attempt(closable.close)
         self._attempt(self._tell_clients)       # without ingress: who connects again waits for the next start
         self._attempt(self._log_adapter_leave)
+        if self._status.role != LEADER:         # whose log ends with its publication; this one's leader goes on
+            self._attempt(self._recording.ask_to_stop)
         for closable in (self.log_publisher, *self._streams()):
             self._attempt(closable.close)
         self._attempt(self._close_sessions)

@@ -170,7 +170,9 @@ cdef class FollowerLog:
             image.join_position, INT64_MAX, self._session_id, stream_id, is_startup, FOLLOWER, channel)
 
     cdef int add_live_destination(self) except -1:
-        """Receive the live log as well."""
+        """Receive the live log as well, unless it does."""
+        if self._live_destination is not None:
+            return 0
         self._live_destination = self._live_channel()
         return self._add_destination(self._live_destination)
 
@@ -179,6 +181,7 @@ cdef class FollowerLog:
         cdef str destination = self._catchup_destination
         self._catchup_destination = None
         if destination is not None and self._subscription is not None:
+            self.add_live_destination()         # what is recorded is there, though it may not be read that far yet
             self._changes.append(self._subscription.begin_remove_destination(destination))
         return 0
 
