@@ -120,7 +120,7 @@ def trade(leader: LocalMember, clients: list[AuctionClient]) -> AuctionState:
 
 
 def take_snapshot(leader: LocalMember, client: AuctionClient) -> None:
-    """Asks for a snapshot, as a client that may, and waits until it is taken; Java's members are asked by their tool."""
+    """Asks for a snapshot, as a client that may, and waits until it is taken; Java's leader is asked by its tool."""
     if leader.node.consensus_module_kind == "native":
         snapshots = leader.node.snapshot_count or 0
         client.request_snapshot()

@@ -25,8 +25,8 @@ QUICK_SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of every member of a :class:`NativeCluster`, by part: a new leader is there some 3 s after the old one died.
 
-A member is one process, whose parts end together: the timeouts by which they notice each other's ends need not be short,
-and a machine that stands still for seconds costs no part.
+A member is one process, whose parts end together: the timeouts by which they notice each other's ends need not be
+short, and a machine that stands still for seconds costs no part.
 """
 
 
