@@ -14,6 +14,7 @@ from container.codecs import messages as codecs
 from container.common.aeron_defaults import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryClient
+from container.transport.streams import Publication
 from tests.consensus_world import OK, SNAPSHOT, VERSION, decoded
 from tests.control_world import MS
 from tests.members_world import CLIENT_HOST, MembersWorld, MemberWorld, payloads
@@ -21,6 +22,7 @@ from tests.members_world import CLIENT_HOST, MembersWorld, MemberWorld, payloads
 ROUNDS = 12
 CONNECT_MS = 1_000
 CUT_CHANCE = 0.5
+NEW_SESSION_CHANCE = 0.3
 
 
 class Sender:
@@ -29,10 +31,7 @@ class Sender:
     def __init__(self, world: MembersWorld) -> None:
         self.world = world
         self.client: MemoryClient = world.driver.connect("sender")
-        self.publications = [
-            seam.add_publication(self.client, f"aeron:udp?endpoint={each.host}:9010", INGRESS_STREAM_ID, exclusive=True)
-            for each in world.members
-        ]
+        self.publications = [self._publish(each.host) for each in world.members]
         world.egress_port += 1
         self.channel = f"aeron:udp?endpoint={CLIENT_HOST}:{world.egress_port}"
         self.egress = seam.add_subscription(self.client, self.channel, EGRESS_STREAM_ID)
@@ -40,6 +39,10 @@ class Sender:
         self.asked_ms = -CONNECT_MS
         self.waiting: list[bytes] = []
         world.on_step.append(self.work)
+
+    def begin_anew(self) -> None:
+        """Leave the session: what said that it ended may have been lost."""
+        self.session_id = -1
 
     def work(self) -> None:
         """A turn."""
@@ -62,6 +65,9 @@ class Sender:
                 return
             del self.waiting[0]
 
+    def _publish(self, host: str) -> Publication:
+        return seam.add_publication(self.client, f"aeron:udp?endpoint={host}:9010", INGRESS_STREAM_ID, exclusive=True)
+
     def _ids(self) -> dict[str, Any]:
         return {"leadership_term_id": self.term_id, "cluster_session_id": self.session_id}
 
@@ -71,6 +77,9 @@ class Sender:
             self._offer(self.leader_id, "SessionKeepAlive", **self._ids())
             return
         for member in self.world.members:
+            if not seam.is_connected(self.publications[member.member_id]):  # ingress takes no lost image back
+                self.publications[member.member_id].close()
+                self.publications[member.member_id] = self._publish(member.host)
             self._offer(
                 member.member_id,
                 "SessionConnectRequest",
@@ -121,6 +130,8 @@ class Storm:
         self.world.run(duration_ms)
 
     def _converse(self) -> None:
+        if self.random.random() < NEW_SESSION_CHANCE:
+            self.sender.begin_anew()
         for _ in range(self.random.randrange(1, 30)):
             self.sent += 1
             self.sender.waiting.append(b"%d:" % self.sent + bytes(self.random.choice((0, 100, 3_000))))
@@ -180,6 +191,7 @@ class Storm:
     def _check(self) -> None:
         world = self.world
         world.await_leader()
+        self.sender.begin_anew()
         self.sender.waiting.append(b"last")
         world.await_read(b"last", world.members)
         logs = [member.recorded(member.log_recording_id) for member in world.members]

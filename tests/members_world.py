@@ -147,6 +147,7 @@ class MembersWorld:
             "election_status_interval_ns": 50 * MS,
             "startup_canvass_timeout_ns": 2_000 * MS,
             "session_timeout_ns": 60_000 * MS,
+            "max_concurrent_sessions": 1_000,
         }
         self.members = [MemberWorld(self, each, services, given | settings) for each in range(count)]
 

@@ -23,7 +23,7 @@ from container.testing.processes import network
 from container.testing.processes.endpoints import MEMBER_COUNTS
 from container.testing.processes.java_tools import compile_java, resolve_jar
 from container.testing.processes.local_archive import ArchiveKind
-from tests.soak import archive_kills, disk, node_kills
+from tests.soak import archive_kills, disk, node_kills, warp
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind
 from tests.soak.resource_watch import KINDS
@@ -48,7 +48,11 @@ def say(text: str) -> None:
 
 def usable_faults() -> list[Fault]:
     """The faults that this machine can make; says which it cannot."""
-    reasons = {"network": network.unavailable_reason(), "disk": disk.unavailable_reason()}
+    reasons = {
+        "network": network.unavailable_reason(),
+        "disk": disk.unavailable_reason(),
+        "warp": warp.unavailable_reason(),
+    }
     faults = []
     for fault in FAULTS.values():
         reason = reasons.get(fault.needs or "")
@@ -95,6 +99,7 @@ def soak(arguments: argparse.Namespace, classes: Path | None) -> int:
         service_count=arguments.services,
         has_network="network" in needs,
         has_small_disk="disk" in needs,
+        has_warps="warp" in needs,
         separate_processes={LIMITED_MEMBER_ID},
         archives=list(islice(cycle(ARCHIVES.get(arguments.archives, ())), count)),
         say=say,

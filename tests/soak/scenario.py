@@ -7,11 +7,12 @@ import os
 import random
 import re
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,8 +31,9 @@ from tests.soak.ledger import Armed, Kind, Ledger, Op, Times, suffix
 from tests.soak.load_client import LoadClient, State
 from tests.soak.resource_watch import ResourceWatch
 from tests.soak.slow_clients import SlowClients
+from tests.soak.warp import Warp
 
-type Need = Literal["network", "disk", "separate"]
+type Need = Literal["network", "disk", "separate", "warp"]
 
 ROOT = Path(__file__).parents[2]
 JAVA_LEDGER = JavaService("container.tests.SequencedLedgerService")
@@ -100,6 +102,7 @@ class Scenario:
         service_count: int = 1,
         has_network: bool = False,
         has_small_disk: bool = False,
+        has_warps: bool = False,
         separate_processes: Collection[int] = (),
         archives: Sequence[ArchiveKind | None] = (),
         properties: Mapping[str, str] | None = None,
@@ -125,6 +128,7 @@ class Scenario:
         self._service_count = service_count
         self._has_network = has_network
         self._has_small_disk = has_small_disk
+        self._has_warps = has_warps
         self._separate_processes = separate_processes
         self._archives = archives
         self._properties = {"aeron.archive.low.storage.space.threshold": "16m", **(properties or {})}
@@ -138,6 +142,7 @@ class Scenario:
         self.disk: SmallDisk | None = None
         self.base_disk: SmallDisk | None = None
         self._disks: list[SmallDisk] = []
+        self._warp: Warp | None = None
         self._crash_count = self._slow_count = 0
         self._begin_s = self._end_s = 0.0
         self._expected_errors: set[str] = set()
@@ -169,6 +174,8 @@ class Scenario:
         count = self._member_count
         network = self._stack.enter_context(Network(LocalCluster.network_hosts(count))) if self._has_network else None
         kinds = self._parts_by_letter()
+        if self._has_warps:
+            self._warp = Warp(Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="warps-"))))
         self.cluster = LocalCluster(
             {member_id: self._services(member_id) for member_id in range(count)},
             member_count=count,
@@ -179,6 +186,7 @@ class Scenario:
             archives=self._archives or kinds,
             consensus_modules=kinds,
             properties=self._properties,
+            environments=self._environments(),
         )
         # Before the cluster is closed, which removes the directory below which the disk is mounted; and its processes
         # end before that.
@@ -201,6 +209,11 @@ class Scenario:
 
     def _parts_by_letter(self) -> list[ArchiveKind | None]:
         return [None] * self._member_count if self._kinds is None else [PART_KINDS[letter] for letter in self._kinds]
+
+    def _environments(self) -> dict[int, dict[str, str]]:
+        if self._warp is None:
+            return {}
+        return {member_id: self._warp.environment(str(member_id)) for member_id in range(self._member_count)}
 
     def _mount_disks(self, member: LocalMember) -> None:
         """What fills one leaves those below it alone. The journals, which belong to the checks, are never full."""
@@ -390,6 +403,16 @@ class Scenario:
     def is_ours(self, member: LocalMember) -> bool:
         """Whether a member runs our container, and not Java's."""
         return member.member_id not in self._java_members
+
+    @contextmanager
+    def warped(self, member: LocalMember, *, step_s: int = 0, write_us: int = 0) -> Iterator[None]:
+        """Have the time of day of a member off by some seconds, and each of its writes take longer, in a block."""
+        assert self._warp is not None
+        self._warp.set(str(member.member_id), step_s=step_s, write_us=write_us)
+        try:
+            yield
+        finally:
+            self._warp.set(str(member.member_id))
 
     # Recovery
 

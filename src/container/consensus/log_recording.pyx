@@ -7,7 +7,7 @@ from container.archive.client.recording_counters cimport NULL_COUNTER_ID
 from container.common.sealed cimport hide, seal
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
 from container.consensus.steps cimport ActiveRecording, Deadline
-from container.consensus.steps import answer, start_recording
+from container.consensus.steps import answer, start_recording, stopped
 from container.errors import ArchiveError, RecordingError
 from container.transport.frames cimport NULL_VALUE
 from container.transport.transport_seam cimport Client, ClientListener
@@ -120,16 +120,9 @@ cdef class LogRecording:
 
     def stop(self, int64_t recording_id):
         """Stop a recording, if it goes on; return where it has ended (int)."""
-        cdef int64_t position = NULL_POSITION
         # The answer comes before the recording has ended.
         yield from answer(self._archive, self._archive.stop_recording_by_identity(recording_id))
-        self._deadline.begin(f"recording {recording_id} of the log to stop")
-        while position == NULL_POSITION:
-            position = yield from answer(self._archive, self._archive.stop_position(recording_id))
-            if position == NULL_POSITION:
-                self._deadline.check()
-                yield
-        return position
+        return (yield from stopped(self._archive, self._deadline, recording_id))
 
     def ask_to_stop(self):
         """Ask the archive to stop the recording, and wait for no answer: this member ends. ArchiveError: it cannot."""
