@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from container.errors import AgentTermination
-from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT
+from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
 from tests.members_world import CLIENT_LIVENESS_MS, HEARTBEAT_TIMEOUT_MS, MembersWorld, MemberWorld, payloads
 from tests.scripted_peer import ScriptedPeer
 
@@ -160,6 +162,45 @@ def test_a_member_that_catches_up_again_in_an_election_is_replayed_to_where_it_i
     assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7002")
     world.until(lambda: replays(leader) == ["7002"])
     assert leader.counter_value(207) == LEADER_INIT
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_no_member_gives_an_id_to_a_message_of_a_service_that_the_log_does_not_take(is_early: bool) -> None:
+    world = MembersWorld()
+    if not is_early:
+        world.await_leader()
+    world.until(lambda: all(each.services[0].recovery_key for each in world.members))
+    for member in world.members:
+        member.services[0].offer(bytes(TERM_LENGTH // 8))
+        member.services[0].offer(b"one")
+    first = world.await_leader()
+    world.await_read(b"one")
+    first.die()
+    second = world.await_leader()
+    for member in world.up():
+        member.services[0].offer(b"two")
+    world.await_read(b"two")
+    assert [payloads(each) for each in world.up()] == [[b"one", b"two"]] * 2
+    assert all(each.report_of(f"message of {TERM_LENGTH // 8} bytes from serviceId=0") for each in world.members)
+    assert second.is_leading_now
+
+
+def test_a_message_that_no_log_takes_ends_a_new_member_and_is_refused_after_its_restart() -> None:
+    world = ConsensusWorld(log_channel="aeron:udp")
+
+    def offer() -> None:
+        world.until(lambda: world.services[0].recovery_key)
+        for payload in (bytes(TERM_LENGTH // 8), b"one"):
+            world.services[0].offer(payload)
+
+    offer()
+    world.until(lambda: world.failure is not None)
+    assert f"a message of {TERM_LENGTH // 8} bytes came from a service before there was a log" in str(world.failure)
+    world.restart()
+    offer()
+    world.lead()
+    assert world.report_of(f"message of {TERM_LENGTH // 8} bytes from serviceId=0: the log takes 8160 at most")
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"one"]
 
 
 def replays(member: MemberWorld) -> list[str]:

@@ -75,6 +75,12 @@ def log_publication_channel(
     return str(uri)
 
 
+def term_length(channel: str) -> int:
+    """What a channel says of the length of its terms, in bytes; 0 where it says nothing."""
+    length = ChannelUri.parse(channel).get("term-length")
+    return 0 if length is None else parse_quantity(length, SIZE_FACTORS) or 0
+
+
 def is_multi_destination(template: str) -> bool:
     """Whether the log goes to each follower on its own: over UDP, and to no endpoint that all share."""
     uri = ChannelUri.parse(template)
