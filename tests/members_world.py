@@ -13,7 +13,7 @@ from container.testing.memory.memory_transport import MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
-from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
+from container.testing.simulation.virtual_time import Draws, NodeClock, Trace, VirtualTime
 from tests.consensus_world import LEADER, TERM_LENGTH, Client, ConsensusWorld
 from tests.control_world import MS
 
@@ -162,6 +162,10 @@ class MembersWorld:
         self.scheduler.after(STEP_MS * MS, over.append, True)
         while not over:
             self.scheduler.step()
+        for driver in (*self.drivers, self.driver):
+            clock = driver.clock
+            assert isinstance(clock, NodeClock)
+            clock.begin_turn()
         for member in self.members:
             if member.is_up and not member.is_stalled:
                 member.work(2)
