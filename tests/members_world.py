@@ -134,7 +134,7 @@ class MembersWorld:
         self.driver = self.fabric.host(CLIENT_HOST)
         self.egress_port = 20_000
         self.read: dict[int, bytes] = {}
-        self.on_step: list[Callable[[], None]] = []
+        self.on_step: list[Callable[[], object]] = []
         ports = ((9010, 9020, 9030, 9040, 8010) for _ in range(count))
         self.members_text = "|".join(
             ",".join([str(each), *(f"m{each}:{port}" for port in of_member)]) for each, of_member in enumerate(ports)

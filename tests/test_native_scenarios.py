@@ -1,4 +1,4 @@
-"""Native members in scenes of upstream's system tests: appointed leaders, leaders in turn, catching up under load."""
+"""Native members in the scenes of upstream's tests: appointed leaders, leaders in turn, catching up under load."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_killed_leader_has_a_successor_and_nothing_is_lost() -> None:
     lines: list[str] = []
     answers = Answers()
     with (
-        container.launch_cluster(Counter, members=3, port=0, say=lines.append) as cluster,
+        container.launch_cluster(Counter, members=3, port=0, say=lines.append, timeout=LIMIT_S) as cluster,
         MediaDriver.launch_embedded() as driver,
     ):
         first = cluster.leader

@@ -159,7 +159,7 @@ cdef class FollowerLog:
             raise ClusterEvent(f"the image of the leader's log has gone: sessionId={self._session_id}")
         try:
             yield from self._recording.start(
-                channel=channel, stream_id=stream_id, session_id=self._session_id, is_local=False)
+                channel=channel, stream_id=stream_id, session_id=self._session_id, is_local=False, image=image)
         except ArchiveError as error:
             if error.code == ArchiveError.STORAGE_SPACE:
                 self._on_error(error)

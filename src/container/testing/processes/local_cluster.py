@@ -173,7 +173,8 @@ class LocalMember:
         Raises:
             as :meth:`start`.
         """
-        self.node.await_driver()
+        if self._services:
+            self.node.await_driver()
         for service_id in range(len(self._services)):
             self.start_service(service_id)
         return self
