@@ -41,7 +41,11 @@ def play(world: MembersWorld, member: MemberWorld) -> ScriptedPeer:
     member.die()
     world.run(CLIENT_LIVENESS_MS + 500)
     peer = ScriptedPeer(world.drivers[member.member_id].connect("peer"), world.members_text, member.member_id)
-    world.on_step.append(peer.work)
+
+    def work() -> None:
+        peer.work()
+
+    world.on_step.append(work)
     world.until(lambda: peer.take("CommitPosition"))
     return peer
 
