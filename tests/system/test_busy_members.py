@@ -55,10 +55,13 @@ def leader_of(cluster: LaunchedCluster) -> LocalMember:
 def grow_log(cluster: LaunchedCluster, client: AeronCluster, members: list[LocalMember], seconds: float) -> None:
     """Send for some seconds, and wait until these members have committed it while another one is busy."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+
+    def is_over() -> bool:
         client.send(b"0")
         client.poll_egress()
-        time.sleep(0.05)
+        return time.monotonic() >= end
+
+    wait_until(is_over, seconds + LIMIT_S, "the messages to be sent")
     before = {member: member.node.commit_position or 0 for member in members}
     client.send(b"0")
     for member, position in before.items():

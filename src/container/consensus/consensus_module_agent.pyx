@@ -432,7 +432,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cdef int64_t _max_payload_length(self) except -1:
-        """Of a session message in the log (bytes): the same on each member, whether it publishes, reads or begins it."""
+        """Of a session message in the log (bytes): the same on each member, whether it leads, follows or begins."""
         cdef int64_t length = self.log_publisher.max_payload_length()
         cdef int64_t term_length = self._new_log_term_length
         if length > 0:
