@@ -23,6 +23,7 @@ from container.testing.processes import network
 from container.testing.processes.endpoints import MEMBER_COUNTS
 from container.testing.processes.java_tools import compile_java, resolve_jar
 from container.testing.processes.local_archive import ArchiveKind
+from tests.linearizable.soak_history import SoakHistory
 from tests.soak import archive_kills, disk, node_kills
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind
@@ -84,6 +85,7 @@ def soak(arguments: argparse.Namespace, classes: Path) -> int:
         has_small_disk="disk" in needs,
         separate_processes={LIMITED_MEMBER_ID},
         archives=[kind for kind, _ in zip(cycle(ARCHIVES[arguments.archives]), range(arguments.members), strict=False)],
+        history=SoakHistory.if_possible(say),
         say=say,
     )
     what = f"{len(faults)} kinds of faults, services of each member: {arguments.services}"
@@ -153,6 +155,7 @@ def report(scenario: Scenario) -> int:
         ("repairs by hand", scenario.repairs.total()),
         *((f"  {what}", count) for what, count in sorted(scenario.repairs.items())),
         ("seconds without an answer beside slow clients", scenario.stalls),
+        ("operations in checked histories", scenario.history.checked if scenario.history is not None else 0),
         ("divergences", len(findings.divergences)),
         ("losses", len(findings.losses)),
         ("error log entries", errors.total()),
