@@ -17,7 +17,7 @@ from container.errors import ContainerError
 from container.testing.processes.java_tools import JVM_FLAGS, JavaError, compile_java, resolve_jar
 from container.testing.processes.local_cluster import Node
 from tests.soak.scenario import Scenario
-from tests.system.harness import Scenarios
+from tests.system.harness import Parts, Scenarios
 
 JAVA_SOURCES = Path(__file__).parents[1] / "java"
 # A JVM that the archive of classes does not fit does without it and says nothing.
@@ -132,6 +132,13 @@ def scenarios(java_classes: Path) -> Iterator[Scenarios]:
 
     yield use
     end()
+
+
+@pytest.fixture(params=["native", pytest.param("java", marks=pytest.mark.slow)])
+def parts(request: pytest.FixtureRequest) -> Parts:
+    """Settings of a :class:`LocalCluster`: all members are native ones, then, in tests that are slow, Java's nodes."""
+    native: Parts = {"drivers": "native", "archives": "native", "consensus_modules": "native"}
+    return native if request.param == "native" else {}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -75,6 +75,12 @@ def log_publication_channel(
     return str(uri)
 
 
+def term_length(channel: str) -> int:
+    """What a channel says of the length of its terms, in bytes; 0 where it says nothing."""
+    length = ChannelUri.parse(channel).get("term-length")
+    return 0 if length is None else parse_quantity(length, SIZE_FACTORS) or 0
+
+
 def is_multi_destination(template: str) -> bool:
     """Whether the log goes to each follower on its own: over UDP, and to no endpoint that all share."""
     uri = ChannelUri.parse(template)
@@ -116,6 +122,22 @@ def destination(template: str, endpoint: str) -> str:
     if interface is not None:
         parts["interface"] = interface
     return str(ChannelUri(uri.media, parts))
+
+
+def replication_channels(template: str, response_endpoint: str | None) -> tuple[str, str]:
+    """Where the leader's archive replays its log to this member's, and where it answers that, "" for anywhere.
+
+    Args:
+        template: of the first.
+        response_endpoint: of the leader's archive, where that opens all connections itself.
+    """
+    if response_endpoint is None:
+        return template, ""
+    uri = ChannelUri.parse(template)
+    uri.remove("endpoint")
+    uri.put("control", response_endpoint)
+    uri.put("control-mode", "response")
+    return str(uri), str(uri)
 
 
 def catchup_channel(template: str, endpoint: str, session_id: int, follower_id: int) -> str:
