@@ -23,6 +23,7 @@ from container.testing.processes import network
 from container.testing.processes.endpoints import MEMBER_COUNTS
 from container.testing.processes.java_tools import compile_java, resolve_jar
 from container.testing.processes.local_archive import ArchiveKind
+from tests.linearizable.soak_history import SoakHistory
 from tests.soak import archive_kills, disk, node_kills, warp
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind
@@ -102,6 +103,7 @@ def soak(arguments: argparse.Namespace, classes: Path | None) -> int:
         has_warps="warp" in needs,
         separate_processes={LIMITED_MEMBER_ID},
         archives=list(islice(cycle(ARCHIVES.get(arguments.archives, ())), count)),
+        history=SoakHistory.if_possible(say),
         say=say,
     )
     what = f"{len(faults)} kinds of faults, services of each member: {arguments.services}"
@@ -177,6 +179,7 @@ def report(scenario: Scenario) -> int:
         ("repairs by hand", scenario.repairs.total()),
         *((f"  {what}", count) for what, count in sorted(scenario.repairs.items())),
         ("seconds without an answer beside slow clients", scenario.stalls),
+        ("operations in checked histories", scenario.history.checked if scenario.history is not None else 0),
         ("divergences", len(findings.divergences)),
         ("losses", len(findings.losses)),
         ("error log entries", errors.total()),

@@ -25,6 +25,7 @@ from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
 from container.testing.processes.network import Network
 from container.testing.processes.process import ProcessEndedError, wait_until
+from tests.linearizable.soak_history import SoakHistory
 from tests.soak import checks, repairs, services
 from tests.soak.disk import SmallDisk
 from tests.soak.ledger import Armed, Kind, Ledger, Op, Times, suffix
@@ -106,6 +107,7 @@ class Scenario:
         separate_processes: Collection[int] = (),
         archives: Sequence[ArchiveKind | None] = (),
         properties: Mapping[str, str] | None = None,
+        history: SoakHistory | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Describe it; nothing is started.
@@ -134,6 +136,7 @@ class Scenario:
         self._properties = {"aeron.archive.low.storage.space.threshold": "16m", **(properties or {})}
         self._stack = ExitStack()
         self.say = say
+        self.history = history
         self.cluster: LocalCluster
         self.clients: list[LoadClient] = []
         #: Sessions that a test has opened beside those of the clients, and that are to stay.
@@ -241,7 +244,8 @@ class Scenario:
 
     def add_client(self, client_id: int) -> LoadClient:
         """Connect one more client, which sends after its ``resume``."""
-        client = LoadClient(client_id, self.cluster.client_settings(), seed=self._seed, rate=self._rate)
+        settings = self.cluster.client_settings()
+        client = LoadClient(client_id, settings, seed=self._seed, rate=self._rate, history=self.history)
         self.clients.append(client)
         return client
 
@@ -556,6 +560,8 @@ class Scenario:
         findings.raise_if_any()
         self.measure()
         ledger = checks.check_snapshots(self.cluster, self.clients)
+        if self.history is not None:
+            self.say(f"histories of accounts: {self.history.check(ledger.accounts)}")
         self.say(
             f"equal hashes {state.digest:016x} of {len(self.cluster.members)} members at log position "
             f"{state.position}; {findings.events} events in {findings.runs} journals"
