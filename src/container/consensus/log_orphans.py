@@ -61,19 +61,22 @@ class LogOrphans:
     def remove(self, archive: AsyncArchive, deadline: Deadline) -> Generator[None]:
         """Delete the recordings of noted sessions that the recording log does not name, and forget those sessions.
 
-        What the archive refuses is reported, and tried again the next time. Raises OSError when the disk fails,
-        TimedOutError when the archive does not answer.
+        While it has no term, a session without a recording stays noted: an archive may be about to begin with it. What
+        the archive refuses is reported, and tried again the next time.
+
+        Raises OSError when the disk fails, TimedOutError when the archive does not answer.
         """
         session_ids = self._noted()
+        is_known = bool(session_ids)
         try:
             for session_id in session_ids:
-                yield from self._remove_session(archive, deadline, session_id)
+                is_known &= yield from self._is_removed(archive, deadline, session_id)
         except ArchiveError as error:
             self._on_error(
                 ClusterEvent(f"the recording of a copy of the log that was cut short stays: {message_of(error)}")
             )
             return
-        if session_ids:
+        if is_known or (session_ids and self._recording_log.find_last_term() is not None):
             self._storage.unlink(self._path)
             self._storage.force_directory(self._cluster_dir)
 
@@ -88,13 +91,14 @@ class LogOrphans:
             return [each[0] for each in _SESSION_ID.iter_unpack(content[:whole])]
         return []
 
-    def _remove_session(self, archive: AsyncArchive, deadline: Deadline, session_id: int) -> Generator[None]:
+    def _is_removed(self, archive: AsyncArchive, deadline: Deadline, session_id: int) -> Generator[None, None, bool]:
         request = archive.find_last_matching_recording(0, "aeron:", self._stream_id, session_id)
         recording_id = yield from answer(archive, request)
-        if recording_id == NULL_VALUE or any(
-            entry.recording_id == recording_id for entry in self._recording_log.entries
-        ):
-            return
+        if recording_id == NULL_VALUE:
+            return False
+        if any(entry.recording_id == recording_id for entry in self._recording_log.entries):
+            return True
         yield from answer(archive, archive.stop_recording_by_identity(recording_id))
         yield from stopped(archive, deadline, recording_id)
         yield from answer(archive, archive.purge_recording(recording_id))
+        return True

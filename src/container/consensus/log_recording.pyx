@@ -107,7 +107,7 @@ cdef class LogRecording:
         return 0 if entry is None else max(<int64_t> 0, <int64_t> entry.log_position)
 
     def start(self, *, str channel not None, int32_t stream_id, int32_t session_id, bint is_local, Image image=None):
-        """Have the archive record a session of a stream as the log, which goes on where the last term has ended.
+        """Have the archive record a session of a stream as the log, which goes on where its recording has ended.
 
         ``image`` is this member's own of a stream that is not published here: the recording begins where that has
         joined only while it is there. Raises ClusterEvent when it has gone: the recording is not the log then.
@@ -115,7 +115,7 @@ cdef class LogRecording:
         cdef ActiveRecording active
         active = yield from start_recording(
             self._archive, self._counters, self._deadline, channel=channel, stream_id=stream_id, session_id=session_id,
-            extended_recording_id=self._recording_log.find_last_term_recording_id(), is_local=is_local)
+            extended_recording_id=self.recording_id, is_local=is_local)
         if image is not None and image.is_closed():
             raise ClusterEvent(f"the image of the leader's log has gone: sessionId={session_id}")
         # An error that comes later is not this generator's: :meth:`has_failed` knows it.
