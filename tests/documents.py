@@ -271,6 +271,9 @@ PLAN: dict[str, Plan] = {
     "docs/deployment.md: Ports (toml)": Elsewhere(
         "tests/test_node_members.py::test_the_page_s_files_are_what_a_node_takes"
     ),
+    "docs/deployment.md: Threads (toml)": Elsewhere(
+        "tests/test_service_process.py::test_a_service_that_holds_the_gil_keeps_no_part_of_its_node"
+    ),
     "docs/deployment.md: Change the members (sh)": Commands(),
     "docs/deployment.md: On one machine (sh)": Commands(),
     "docs/deployment.md: On one machine (python)": Checked("tests/system/test_launched_cluster.py does the same"),

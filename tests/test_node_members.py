@@ -182,7 +182,8 @@ def test_a_second_start_with_other_members_is_refused_before_anything_starts(tmp
 
 def test_the_page_s_files_are_what_a_node_takes() -> None:
     page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-    whole, by_name = [tomllib.loads(each.partition("```")[0]) for each in page.split("```toml\n")[1:]]
+    whole, by_name, threads = [tomllib.loads(each.partition("```")[0]) for each in page.split("```toml\n")[1:]]
+    assert threads.keys() <= _NODE_KEYS.keys()
     found = Membership.of_several(whole["members"], whole["member_id"])
     assert f"`{found.ingress_endpoints}`" in page
     assert (found.own.id, found.ids) == (0, "0, 1, 2")
