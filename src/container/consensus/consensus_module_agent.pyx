@@ -432,7 +432,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cdef int64_t _max_payload_length(self) except -1:
-        """Of a session message in the log (bytes): the same on each member, whether it leads, follows or begins."""
+        """Of a session message in the log (bytes): the same on each member, whether it writes it or reads it."""
         cdef int64_t length = self.log_publisher.max_payload_length()
         cdef int64_t term_length = self._new_log_term_length
         if length > 0:
@@ -657,6 +657,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cpdef int on_termination_position(self, int64_t leadership_term_id, int64_t log_position) except -1:
+        if self.members.count() == 1:           # it has no sender's id that could be wrong
+            return self.on_unexpected_message("unexpected TerminationPosition")
         if leadership_term_id == self._status.leadership_term_id and self._status.role == FOLLOWER:
             self._termination.on_position(log_position)
             self._following.hear_leader(self._clock.nano_time())
