@@ -401,7 +401,6 @@ def test_a_message_that_nobody_handles_is_reported() -> None:
 
 
 def test_a_cluster_of_one_reports_what_others_say_and_goes_on() -> None:
-    """TerminationPosition says not who sent it, and is for followers: as upstream's, a leader passes it over."""
     world = ConsensusWorld().lead()
     client = world.driver.connect("stranger")
     publication = seam.add_publication(client, "aeron:udp?endpoint=localhost:9020", CONSENSUS_STREAM_ID, exclusive=True)
@@ -412,6 +411,7 @@ def test_a_cluster_of_one_reports_what_others_say_and_goes_on() -> None:
     world.work(3)
     assert [str(each) for each in world.errors] == [
         "RequestVote of member 1: the others of this cluster are []",
+        "unexpected TerminationPosition",
         "TerminationAck of member 2: the others of this cluster are []",
     ]
     assert world.is_leading
