@@ -302,6 +302,16 @@ def test_fifty_thousand_operations_are_checked_within_a_limit(tmp_path: Path, ke
 
 
 @needs_porcupine
+@pytest.mark.parametrize(("sum_read", "outcome"), [(39, "ok"), (40, "ok"), (41, "illegal"), (-1, "illegal")])
+def test_many_operations_alike_without_an_outcome_need_no_search(tmp_path: Path, sum_read: int, outcome: str) -> None:
+    steps: list[Step] = [(number, "add", [1], None, number, None) for number in range(40)]
+    assert verdict(tmp_path, [*steps, (50, "read", [], sum_read, 100, 101)]).outcome == outcome
+    seen_early: Step = (50, "read", [], 21, 20, 20)  # 21 of them were called then, the last one just now
+    assert verdict(tmp_path, [*steps, seen_early]).outcome == "ok"
+    assert verdict(tmp_path, [*steps, (50, "read", [], 22, 20, 20)]).outcome == "illegal"
+
+
+@needs_porcupine
 def test_without_a_verdict_in_time_it_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Any of 40 sums may or may not be part of what is read, and none is.
     steps: list[Step] = [(number, "add", [2**number], None, 0, None) for number in range(40)]

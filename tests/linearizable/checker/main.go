@@ -46,6 +46,14 @@ type operation struct {
 	arguments []int64
 	isKnown   bool
 	result    int64
+	// Where several ask for the same and have no outcome: which of such groups this is in, from 1 on, and its place there.
+	group, place int
+}
+
+// The value of a register, and how many of each group of operations without an outcome were done, as 2 bytes each.
+type state struct {
+	value int64
+	done  string
 }
 
 var argumentCounts = map[string]int{"read": 0, "write": 1, "add": 1, "cas": 2}
@@ -137,9 +145,13 @@ func load(input io.Reader) (history, error) {
 
 // A register holds 0 at first. Sums wrap, as Java's do.
 var model = porcupine.Model{
-	Init: func() interface{} { return int64(0) },
-	Step: func(state, input, _ interface{}) (bool, interface{}) {
-		value, done := state.(int64), input.(*operation)
+	Init: func() interface{} { return state{} },
+	Step: func(before, input, _ interface{}) (bool, interface{}) {
+		value, done := before.(state).value, input.(*operation)
+		isNext, counts := next(before.(state).done, done)
+		if !isNext {
+			return false, before
+		}
 		result := int64(0)
 		switch done.op {
 		case "read":
@@ -154,9 +166,50 @@ var model = porcupine.Model{
 				value, result = done.arguments[1], 1
 			}
 		}
-		return !done.isKnown || result == done.result, value
+		return !done.isKnown || result == done.result, state{value, counts}
 	},
-	Hash: func(state interface{}) uint64 { return uint64(state.(int64)) * 0x9E3779B97F4A7C15 },
+	Hash: func(of interface{}) uint64 { return uint64(of.(state).value) * 0x9E3779B97F4A7C15 },
+}
+
+// Whether it is the turn of an operation in its group, and the counts once it is done. Those of a group do the same and
+// may all be done until the end, so the one that was called first can take the place of any other: without this order
+// a checker tries all subsets.
+func next(counts string, done *operation) (bool, string) {
+	if done.group == 0 {
+		return true, counts
+	}
+	at := 2 * (done.group - 1)
+	read := []byte(counts)
+	for len(read) < at+2 {
+		read = append(read, 0)
+	}
+	if int(read[at])<<8|int(read[at+1]) != done.place {
+		return false, counts
+	}
+	read[at], read[at+1] = byte((done.place+1)>>8), byte(done.place+1)
+	return true, string(read)
+}
+
+// Puts the operations of one key that have no outcome into groups.
+func group(operations []porcupine.Operation) {
+	alike := map[string][]*operation{}
+	sort.SliceStable(operations, func(i, j int) bool { return operations[i].Call < operations[j].Call })
+	for _, each := range operations {
+		if done := each.Input.(*operation); each.Return == never {
+			done.group, done.place = 0, 0
+			alike[describe(done)] = append(alike[describe(done)], done)
+		}
+	}
+	groups := 0
+	for _, found := range alike {
+		if len(found) < 2 || len(found) > 1<<16-1 {
+			continue
+		}
+		groups++
+		for place, done := range found {
+			done.group, done.place = groups, place
+		}
+	}
 }
 
 func check(operations []porcupine.Operation, deadline time.Time) porcupine.CheckResult {
@@ -164,27 +217,28 @@ func check(operations []porcupine.Operation, deadline time.Time) porcupine.Check
 	if left <= 0 {
 		return porcupine.Unknown // 0 would be no limit
 	}
+	group(operations)
 	return porcupine.CheckOperationsTimeout(model, operations, left)
 }
 
 // Checks all keys, some at a time, and returns their results in the order of the keys.
 func checkAll(found history, names []string, deadline time.Time) []porcupine.CheckResult {
 	results := make([]porcupine.CheckResult, len(names))
-	next := make(chan int)
+	indexes := make(chan int)
 	var workers sync.WaitGroup
 	for worker := 0; worker < runtime.GOMAXPROCS(0); worker++ {
 		workers.Add(1)
 		go func() {
 			defer workers.Done()
-			for index := range next {
+			for index := range indexes {
 				results[index] = check(found.keys[names[index]], deadline)
 			}
 		}()
 	}
 	for index := range names {
-		next <- index
+		indexes <- index
 	}
-	close(next)
+	close(indexes)
 	workers.Wait()
 	return results
 }
