@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 ROOT = Path(__file__).parents[2]
-SOURCES = Path(__file__).parent / "checker"
+SOURCES = Path(__file__).parent / "porcupine"
 BUILD = ROOT / "build" / "linearizable"
 LIMIT_S = 60.0
 """For a verdict; then it is unknown."""
