@@ -1,4 +1,4 @@
-"""Three members, Java's container and ours mixed, under load: each fault alone, and what must hold after it.
+"""Three members, native ones or Java's with both containers, under load: each fault alone, and what must hold after it.
 
 After each: every acknowledged command is in every member's state exactly once and in the same order, timers fired once,
 sessions agree, all members report the same hash at the same log position, their snapshots are equal message by message,
