@@ -15,7 +15,7 @@ from tests.system.test_replication import JavaWorld
 type NodeFactory = Callable[..., Node]
 
 SECOND = 1_000_000_000
-MESSAGE = 3040  # of what is recorded by Java's archive, with its frame's header
+MESSAGE = 2 * 1408 + 288  # the frames of one that is recorded by Java's archive
 
 
 @pytest.fixture
