@@ -32,7 +32,14 @@ from container.common.values import is_path, shown
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
-from container.errors import AgentInterrupted, ClusterError, ClusterTermination, ConfigurationError, TimedOutError
+from container.errors import (
+    AgentInterrupted,
+    ClusterError,
+    ClusterTermination,
+    ConfigurationError,
+    PublicationUnavailableError,
+    TimedOutError,
+)
 from container.files.names import CNC_FILE_NAME
 from container.node.directory_lock import DirectoryLock
 from container.node.members import Membership, members_given
@@ -586,7 +593,8 @@ def _is_cause(failure: BaseException | None) -> TypeGuard[BaseException]:
     """Whether a failure is one of its own: the end of another part brings the others to an end."""
     if isinstance(failure, ClusterTermination):
         return bool(failure.reason)
-    return failure is not None and not isinstance(failure, AgentInterrupted)
+    # A service that cannot say anything to its consensus module is left behind by that.
+    return failure is not None and not isinstance(failure, AgentInterrupted | PublicationUnavailableError)
 
 
 launch_node = ClusterNode.launch
