@@ -239,6 +239,7 @@ def check_command(words: list[str], patch: pytest.MonkeyPatch) -> None:
 
 
 MODULES = {
+    "linearizable": "tests.linearizable.__main__",
     "elections": "tests.elections.__main__",
     "fuzz": "tests.fuzz.__main__",
     "histories": "tests.histories.__main__",

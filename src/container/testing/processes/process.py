@@ -157,7 +157,11 @@ class Process:
     @property
     def return_code(self) -> int | None:
         """What the program returned, or minus the signal that ended it; ``None`` while it runs."""
-        return None if self._popen is None else self._popen.poll()
+        if self._popen is None:
+            return None
+        code = self._popen.poll()
+        # None as well while another thread asks.
+        return self._popen.wait() if code is None and _has_ended(self._popen) else code
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._popen is None:
