@@ -526,6 +526,115 @@ def test_an_open_term_cannot_be_followed_by_one_of_which_the_base_is_unknown() -
         ensure(log, 0, 0, 4, -1, 500)
 
 
+def three_terms(storage: Storage) -> RecordingLog:
+    """A log of the terms 2, 4 and 5, with an empty term 3 between, which ends at 640."""
+    log = take(storage)
+    log.append_term(3, 2, 0, 1)
+    log.append_snapshot(9, 2, 0, 64, 1, CM)
+    ensure(log, 0, 0, 4, 320, 640)
+    log.append_term(3, 5, 640, 1)
+    assert terms(log) == [(2, 0, 320), (2, 0, 64), (3, 320, 320), (4, 320, 640), (5, 640, -1)]
+    return log
+
+
+@pytest.mark.parametrize(
+    ("term_id", "position", "expected"),
+    [
+        (5, 640, [(2, 0, 320), (2, 0, 64), (3, 320, 320), (4, 320, 640), (5, 640, 640)]),
+        (5, 480, [(2, 0, 320), (2, 0, 64), (3, 320, 320), (4, 320, 480), (5, 480, 480)]),
+        (5, 320, [(2, 0, 320), (2, 0, 64), (3, 320, 320), (4, 320, 320), (5, 320, 320)]),
+        (5, 96, [(2, 0, 96), (2, 0, 64), (3, 96, 96), (4, 96, 96), (5, 96, 96)]),
+        (7, 480, [(2, 0, 320), (2, 0, 64), (3, 320, 320), (4, 320, 480), (5, 480, -1)]),
+    ],
+)
+def test_no_term_reaches_behind_the_end_of_a_log_that_was_cut_off(
+    term_id: int, position: int, expected: list[tuple[int, int, int]]
+) -> None:
+    storage = new_storage()
+    log = three_terms(storage)
+    log.end_terms(term_id, position)
+    assert terms(log) == expected
+    check_both(storage, log, log.entries)
+
+
+def test_an_empty_last_term_is_dropped() -> None:
+    storage = new_storage()
+    log = three_terms(storage)
+    assert log.drop_last_term(5) == 4
+    assert terms(log)[-2:] == [(3, 320, 320), (4, 320, -1)]
+    with pytest.raises(ClusterError, match="term 3 is not the last one, or it is not empty"):
+        log.drop_last_term(3)
+    log.end_terms(4, 480)
+    with pytest.raises(ClusterError, match="term 4 is not the last one, or it is not empty"):
+        log.drop_last_term(4)
+    log.end_terms(4, 320)
+    assert [log.drop_last_term(each) for each in (4, 3)] == [3, 2], "they are ended at their bases"
+    assert terms(log) == [(2, 0, -1), (2, 0, 64)]
+    log.append_term(3, 4, 320, 1)
+    check_both(storage, log, log.entries)
+
+
+def test_the_only_term_is_dropped() -> None:
+    log = take(new_storage())
+    assert log.drop_last_term(5) == -1
+    log.append_term(3, 5, 0, 1)
+    assert log.drop_last_term(5) == -1
+    assert log.entries == ()
+
+
+def test_a_log_with_nothing_to_mend_stays() -> None:
+    storage = new_storage()
+    log = three_terms(storage)
+    before = content_of(storage)
+    assert not log.mend(640)
+    assert not log.mend(10_000)
+    assert content_of(storage) == before
+
+
+@pytest.mark.parametrize("position", [640, 480, 320, 96])
+def test_a_crash_while_terms_are_ended_is_mended(position: int) -> None:
+    """The recording is cut off before: where it ends is what the next start knows."""
+    seen = set()
+
+    def begin(storage: Storage) -> None:
+        prepare(storage)
+        three_terms(storage).force()
+
+    def check(disk: SimulatedDisk) -> None:
+        log = take(disk.process())
+        log.mend(position)
+        found = [each for each in log.entries if each.is_term]
+        seen.add(found[-1].log_position)
+        assert all(max(each.term_base_log_position, each.log_position) <= position for each in found)
+        assert all(one.log_position == next_one.term_base_log_position for one, next_one in pairwise(found))
+        assert [each.leadership_term_id for each in found] == [2, 3, 4, 5]
+        assert found[-1].log_position in (-1, position)
+
+    check_power_cuts(begin, lambda storage: take(storage).end_terms(5, position), check)
+    assert seen == {-1, position}
+
+
+def test_a_crash_while_a_term_is_dropped_leaves_it_or_not() -> None:
+    seen = set()
+
+    def begin(storage: Storage) -> None:
+        prepare(storage)
+        three_terms(storage).force()
+
+    def check(disk: SimulatedDisk) -> None:
+        log = take(disk.process())
+        log.mend(640)
+        seen.add(tuple(terms(log)[-2:]))
+        last = log.find_last_term()
+        assert last is not None
+        if last.leadership_term_id == 5:
+            assert log.drop_last_term(5) == 4
+        assert terms(log)[-1] == (4, 320, -1)
+
+    check_power_cuts(begin, lambda storage: take(storage).drop_last_term(5), check)
+    assert seen == {((4, 320, 640), (5, 640, -1)), ((3, 320, 320), (4, 320, -1))}
+
+
 def test_standby_snapshots_are_entries_with_an_endpoint() -> None:
     storage = new_storage()
     log = take(storage)

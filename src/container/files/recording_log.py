@@ -15,6 +15,7 @@ from bisect import insort_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
@@ -49,10 +50,12 @@ ENDPOINT_LENGTH_MAX = 4096 - LOG_ENTRY.size - _ENDPOINT_LENGTH.size
 
 _NEW_NAME = f"{RECORDING_LOG_NAME}.new"
 _SECTOR = 512
-_LOG_POSITION_OFFSET = 24  # in an entry
+_BASE_OFFSET = 16  # in an entry
+_LOG_POSITION_OFFSET = 24
 _TYPE_OFFSET = 44
 _TYPE = struct.Struct("<I")
 _POSITION = struct.Struct("<q")
+_EXTENT = struct.Struct("<qq")  # the base of a term, and its end behind it
 _ORDER_OF_TYPES = {ENTRY_TYPE_TERM: 0, ENTRY_TYPE_STANDBY_SNAPSHOT: 1, ENTRY_TYPE_SNAPSHOT: 2}
 _ADVICE = "take the file from a backup of this member, or let the member begin anew with empty directories"
 
@@ -373,6 +376,76 @@ class RecordingLog:
         if entry.log_position != log_position:
             self._write(_POSITION.pack(log_position), self._places[entry.entry_index] + _LOG_POSITION_OFFSET)
             self._replace(entry, replace(entry, log_position=log_position))
+
+    def end_terms(self, leadership_term_id: int, log_position: int) -> None:
+        """Have the log end at a position, behind which it was cut off: force it.
+
+        A term that ended behind there ends there, and one that began behind there begins there, and is empty.
+
+        Args:
+            leadership_term_id: the last term, which ends there if it was open as well; one that is unknown, such as -1,
+                does not count.
+            log_position: where.
+
+        Raises OSError when the disk fails.
+        """
+        for entry in list(self._terms.values()):
+            base, end = min(entry.term_base_log_position, log_position), entry.log_position
+            if entry.leadership_term_id == leadership_term_id or end > log_position:
+                end = log_position
+            if (base, end) != (entry.term_base_log_position, entry.log_position):
+                self._write(_EXTENT.pack(base, end), self._places[entry.entry_index] + _BASE_OFFSET)
+                self._replace(entry, replace(entry, term_base_log_position=base, log_position=end))
+        self._entries.sort(key=_order)
+        self.force()
+
+    def drop_last_term(self, leadership_term_id: int) -> int:
+        """Take the last term out, which is empty, and open the one before it again; force it.
+
+        A crash in the middle leaves the term, and the one before it open, which :meth:`mend` ends.
+
+        Returns:
+            The term before it, -1 without one.
+
+        Raises:
+            ClusterError: it is not the last term, or not empty.
+            OSError: the disk fails.
+        """
+        last = self.find_last_term()
+        if last is None:
+            return NULL_VALUE
+        if last.leadership_term_id != leadership_term_id or (
+            last.log_position not in (NULL_POSITION, last.term_base_log_position)
+        ):
+            raise ClusterError(f"term {leadership_term_id} is not the last one, or it is not empty: {last}")
+        before = max((each for each in self._terms if each != leadership_term_id), default=NULL_VALUE)
+        if before != NULL_VALUE:
+            self.commit_log_position(before, NULL_POSITION)
+            self._force_before_next()
+        self.remove_entry(leadership_term_id, last.entry_index)
+        self.force()
+        return before
+
+    def mend(self, log_position: int) -> bool:
+        """Undo what a crash has left between two changes, when the log's recording ends at a position.
+
+        The recording was cut off, and no term says so yet; or an empty term was about to be dropped.
+
+        Returns:
+            Whether there was something, which is forced then.
+
+        Raises OSError when the disk fails.
+        """
+        before = self.entries
+        self.end_terms(NULL_VALUE, log_position)
+        terms = [entry for entry in self._entries if entry.is_valid_term]
+        for term, following in pairwise(terms):
+            if term.log_position == NULL_POSITION:
+                self.commit_log_position(term.leadership_term_id, following.term_base_log_position)
+        has_changed = self.entries != before
+        if has_changed:
+            self.force()
+        return has_changed
 
     def ensure_coherent(
         self,
