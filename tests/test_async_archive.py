@@ -333,6 +333,8 @@ def test_an_error_after_the_answer_is_that_of_a_request_that_is_followed(is_repl
     ("BoundedReplayRequest", lambda archive: archive.bounded_replay(1, 64, 128, 9, "aeron:ipc", 5),
      {"recording_id": 1, "position": 64, "length": 128, "limit_counter_id": 9, "replay_stream_id": 5,
       "file_io_max_length": -1, "replay_token": -1, "replay_channel": b"aeron:ipc"}),
+    ("FindLastMatchingRecordingRequest", lambda archive: archive.find_last_matching_recording(3, "aeron:", 5, 7),
+     {"min_recording_id": 3, "session_id": 7, "stream_id": 5, "channel": b"aeron:"}),
     ("TruncateRecordingRequest", lambda archive: archive.truncate_recording(1, 64),
      {"recording_id": 1, "position": 64}),
     ("StopAllReplaysRequest", lambda archive: archive.stop_all_replays(1), {"recording_id": 1}),

@@ -118,6 +118,22 @@ def destination(template: str, endpoint: str) -> str:
     return str(ChannelUri(uri.media, parts))
 
 
+def replication_channels(template: str, response_endpoint: str | None) -> tuple[str, str]:
+    """Where the leader's archive replays its log to this member's, and where it answers that, "" for anywhere.
+
+    Args:
+        template: of the first.
+        response_endpoint: of the leader's archive, where that opens all connections itself.
+    """
+    if response_endpoint is None:
+        return template, ""
+    uri = ChannelUri.parse(template)
+    uri.remove("endpoint")
+    uri.put("control", response_endpoint)
+    uri.put("control-mode", "response")
+    return str(uri), str(uri)
+
+
 def catchup_channel(template: str, endpoint: str, session_id: int, follower_id: int) -> str:
     """Where a leader's archive replays the log to a follower: as a part of the log's own stream."""
     uri = ChannelUri.parse(template)

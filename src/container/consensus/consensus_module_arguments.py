@@ -45,6 +45,7 @@ class ConsensusModuleSettingsArguments(TypedDict, total=False):
     log_fragment_limit: int | None
     is_log_control_enabled: bool | None
     is_consensus_control_enabled: bool | None
+    leader_archive_control_channel: str | None
     follower_catchup_channel: str | None
     control_channel: str | None
     service_stream_id: int | None

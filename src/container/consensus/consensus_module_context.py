@@ -33,6 +33,7 @@ from container.consensus.cluster_member import ClusterMember, parse_cluster_memb
 from container.consensus.consensus_counters import ConsensusModuleCounters
 from container.consensus.consensus_module_agent import ConsensusModuleAgent
 from container.consensus.consensus_module_arguments import ConsensusModuleSettingsArguments
+from container.consensus.log_orphans import LogOrphans
 from container.consensus.timer_service import (
     PriorityHeapTimerService,
     TimerHandler,
@@ -115,6 +116,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
     cluster_clock: ClusterClock
     recording_log: RecordingLog
     node_state_file: NodeStateFile
+    log_orphans: LogOrphans
     members: list[ClusterMember]
     authenticator: Authenticator
     authorisation_service: AuthorisationService
@@ -221,6 +223,9 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
             snapshots_retained=settings.snapshots_retained,
         )
         self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
+        self.log_orphans = LogOrphans(
+            self._storage, self._cluster_dir, self.recording_log, settings.log_stream_id, self.counted_error_handler
+        )
         self.mark_file.signal_ready()
         self.agent = ConsensusModuleAgent(self)
 

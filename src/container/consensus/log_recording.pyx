@@ -7,7 +7,7 @@ from container.archive.client.recording_counters cimport NULL_COUNTER_ID
 from container.common.sealed cimport hide, seal
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
 from container.consensus.steps cimport ActiveRecording, Deadline
-from container.consensus.steps import answer, start_recording
+from container.consensus.steps import answer, start_recording, stopped
 from container.errors import ArchiveError, RecordingError
 from container.transport.frames cimport NULL_VALUE
 from container.transport.transport_seam cimport Client, ClientListener
@@ -104,11 +104,11 @@ cdef class LogRecording:
         return 0 if entry is None else max(<int64_t> 0, <int64_t> entry.log_position)
 
     def start(self, *, str channel not None, int32_t stream_id, int32_t session_id, bint is_local):
-        """Have the archive record a session of a stream as the log, which goes on where the last term has ended."""
+        """Have the archive record a session of a stream as the log, which goes on where its recording has ended."""
         cdef ActiveRecording active
         active = yield from start_recording(
             self._archive, self._counters, self._deadline, channel=channel, stream_id=stream_id, session_id=session_id,
-            extended_recording_id=self._recording_log.find_last_term_recording_id(), is_local=is_local)
+            extended_recording_id=self.recording_id, is_local=is_local)
         # An error that comes later is not this generator's: :meth:`has_failed` knows it.
         self._archive.forget(active.request)
         self.recording_id, self._request_id = active.recording_id, active.request.correlation_id
@@ -117,16 +117,9 @@ cdef class LogRecording:
 
     def stop(self, int64_t recording_id):
         """Stop a recording, if it goes on; return where it has ended (int)."""
-        cdef int64_t position = NULL_POSITION
         # The answer comes before the recording has ended.
         yield from answer(self._archive, self._archive.stop_recording_by_identity(recording_id))
-        self._deadline.begin(f"recording {recording_id} of the log to stop")
-        while position == NULL_POSITION:
-            position = yield from answer(self._archive, self._archive.stop_position(recording_id))
-            if position == NULL_POSITION:
-                self._deadline.check()
-                yield
-        return position
+        return (yield from stopped(self._archive, self._deadline, recording_id))
 
     def await_stopped(self):
         """Wait, after :meth:`stop`, until its counter is gone as well."""

@@ -15,6 +15,7 @@ from container.consensus.member_services cimport MemberServices
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport STATE_ACTIVE, STATE_CLOSED, MemberStatus
 from container.consensus.steps import added, connected
+from container.consensus.steps cimport Deadline
 from container.errors import AgentTermination, ArchiveError
 from container.transport.counters cimport Counter
 from container.transport.frames cimport NULL_VALUE
@@ -80,7 +81,11 @@ cdef class MemberStart:
             except ArchiveError as error:       # that it has none is said better by the plan
                 if error.code != error_codes.UNKNOWN_RECORDING:
                     raise
+        yield from self._context.log_orphans.remove(
+            self._archive, Deadline(self._client.clock, self._context.settings.leader_heartbeat_timeout_ns))
         plan = yield from self._recording.make_plan(NULL_VALUE)
+        if plan.log is not None and self._context.recording_log.mend(plan.log.stop_position):
+            plan = yield from self._recording.make_plan(NULL_VALUE)
         if plan.log is not None:
             self._recording.set_recording_id(plan.log.recording_id)
         term_id, position, timestamp, recording_ids = NULL_VALUE, 0, 0, []

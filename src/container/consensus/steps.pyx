@@ -150,6 +150,18 @@ def start_recording(
     return active
 
 
+def stopped(AsyncArchive archive not None, Deadline deadline not None, int64_t recording_id):
+    """Wait until a recording has stopped, which it is about to do; return where it has ended (int)."""
+    cdef int64_t position = NULL_VALUE
+    deadline.begin(f"recording {recording_id} to stop")
+    while position == NULL_VALUE:
+        position = yield from answer(archive, archive.stop_position(recording_id))
+        if position == NULL_VALUE:
+            deadline.check()
+            yield
+    return position
+
+
 def try_recording(AsyncArchive archive not None, *, str channel not None, int32_t stream_id):
     """Have the archive agree to record a stream, and take that back: it refuses where its disk has too little space.
 

@@ -214,6 +214,12 @@ class ConsensusModuleSettings:
         "a UDP channel",
         shown="must be given",
     )
+    leader_archive_control_channel: str = channel_field(
+        "aeron.cluster.leader.archive.control.channel",
+        "Channel of requests to a leader's archive, of which medium and `interface` count; that member's archive "
+        "endpoint completes it.",
+        "aeron:udp?term-length=64k",
+    )
     follower_catchup_channel: str = channel_field(
         "aeron.cluster.follower.catchup.channel",
         "Channel on which a leader replays its log to a member that is behind; that member's catch-up endpoint "

@@ -8,6 +8,8 @@ from container.transport.streams cimport Publication
 cdef class AsyncArchive(ArchiveConnection):
     cpdef bint poll(self) except -1
     cpdef ArchiveRequest list_recording(self, int64_t recording_id)
+    cpdef ArchiveRequest find_last_matching_recording(
+        self, int64_t min_recording_id, str channel_fragment, int32_t stream_id, int32_t session_id)
     cpdef ArchiveRequest recording_position(self, int64_t recording_id)
     cpdef ArchiveRequest replay_token(self, int64_t recording_id)
     cpdef ArchiveRequest replay(

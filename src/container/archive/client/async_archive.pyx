@@ -75,6 +75,21 @@ cdef class AsyncArchive(ArchiveConnection):
         return self.ask(
             "ListRecordingRequest", f"the descriptor of recording {recording_id}", {"recording_id": recording_id}, 1)
 
+    cpdef ArchiveRequest find_last_matching_recording(
+        self, int64_t min_recording_id, str channel_fragment, int32_t stream_id, int32_t session_id
+    ):
+        """Ask for the last recording of a session (FindLastMatchingRecordingRequest, 16): its id, -1 for none.
+
+        Args:
+            min_recording_id: no recording before this one counts.
+            channel_fragment: what its channel contains.
+            stream_id, session_id: of the recording.
+        """
+        return self.ask(
+            "FindLastMatchingRecordingRequest", f"the last recording of session {session_id} on stream {stream_id}",
+            {"min_recording_id": min_recording_id, "session_id": session_id, "stream_id": stream_id,
+             "channel": channel_fragment.encode("ascii")})
+
     cpdef ArchiveRequest recording_position(self, int64_t recording_id):
         """Ask how far a recording is recorded, in bytes (RecordingPositionRequest, 12); -1 unless it is active."""
         return self.ask(

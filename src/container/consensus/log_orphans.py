@@ -1,0 +1,104 @@
+"""Recordings that a copy of the leader's log has begun, and that a crash has left before the recording log knew them.
+
+Nothing names them any more, and they keep the disk of the archive. So a file in the cluster directory says with which
+sessions the log was copied while the recording log had no term: :meth:`LogOrphans.note`, before the archive is asked.
+A recording of such a session that the recording log does not name is no log, and is deleted. Upstream leaves it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from contextlib import suppress
+
+from container.archive.client.async_archive import AsyncArchive
+from container.common.error_texts import message_of
+from container.consensus.steps import Deadline, answer, stopped
+from container.error_handlers import ErrorHandler
+from container.errors import ArchiveError, ClusterEvent
+from container.files.names import LOG_REPLICATION_NAME
+from container.files.recording_log import NULL_VALUE, RecordingLog
+from container.storage.storage_seam import CREATE, NO_FOLLOW, Storage
+
+_SESSION_ID = struct.Struct("<i")
+_LENGTH_MAX = 1 << 16
+
+
+class LogOrphans:
+    """Those of one member.
+
+    Args:
+        storage: where the cluster directory is.
+        cluster_dir: its path.
+        recording_log: of the member.
+        stream_id: of the log.
+        on_error: gets what keeps one from being deleted.
+    """
+
+    def __init__(
+        self, storage: Storage, cluster_dir: str, recording_log: RecordingLog, stream_id: int, on_error: ErrorHandler
+    ) -> None:
+        self._storage, self._cluster_dir, self._path = storage, cluster_dir, f"{cluster_dir}/{LOG_REPLICATION_NAME}"
+        self._recording_log, self._stream_id, self._on_error = recording_log, stream_id, on_error
+
+    def note(self, session_id: int) -> None:
+        """Note that the log is about to be copied with a session: that is on the disk then.
+
+        Nothing while the recording log has a term: that names the recording. Raises OSError when the disk fails.
+        """
+        if self._recording_log.find_last_term() is not None:
+            return
+        is_new = not self._storage.exists(self._path)
+        file = self._storage.open_file(self._path, CREATE if is_new else NO_FOLLOW)
+        try:
+            file.write(_SESSION_ID.pack(session_id), file.length() // _SESSION_ID.size * _SESSION_ID.size)
+            file.force(True)
+        finally:
+            file.close()
+        if is_new:
+            self._storage.force_directory(self._cluster_dir)
+
+    def remove(self, archive: AsyncArchive, deadline: Deadline) -> Generator[None]:
+        """Delete the recordings of noted sessions that the recording log does not name, and forget those sessions.
+
+        While it has no term, a session without a recording stays noted: an archive may be about to begin with it. What
+        the archive refuses is reported, and tried again the next time.
+
+        Raises OSError when the disk fails, TimedOutError when the archive does not answer.
+        """
+        session_ids = self._noted()
+        is_known = bool(session_ids)
+        try:
+            for session_id in session_ids:
+                is_known &= yield from self._is_removed(archive, deadline, session_id)
+        except ArchiveError as error:
+            self._on_error(
+                ClusterEvent(f"the recording of a copy of the log that was cut short stays: {message_of(error)}")
+            )
+            return
+        if is_known or (session_ids and self._recording_log.find_last_term() is not None):
+            self._storage.unlink(self._path)
+            self._storage.force_directory(self._cluster_dir)
+
+    def _noted(self) -> list[int]:
+        with suppress(FileNotFoundError):
+            file = self._storage.open_file(self._path, NO_FOLLOW)
+            try:
+                content = file.read(_LENGTH_MAX, 0)
+            finally:
+                file.close()
+            whole = len(content) // _SESSION_ID.size * _SESSION_ID.size
+            return [each[0] for each in _SESSION_ID.iter_unpack(content[:whole])]
+        return []
+
+    def _is_removed(self, archive: AsyncArchive, deadline: Deadline, session_id: int) -> Generator[None, None, bool]:
+        request = archive.find_last_matching_recording(0, "aeron:", self._stream_id, session_id)
+        recording_id = yield from answer(archive, request)
+        if recording_id == NULL_VALUE:
+            return False
+        if any(entry.recording_id == recording_id for entry in self._recording_log.entries):
+            return True
+        yield from answer(archive, archive.stop_recording_by_identity(recording_id))
+        yield from stopped(archive, deadline, recording_id)
+        yield from answer(archive, archive.purge_recording(recording_id))
+        return True

@@ -1,0 +1,79 @@
+"""The end of the log that another leader's log does not have is cut off. Upstream: Election.java (truncateLogEntry).
+
+First the archive cuts the recording, then the recording log says so. What a crash leaves in between, terms that reach
+behind the end of the recording, the next start mends (:meth:`RecordingLog.mend`). The other way round a member might
+lead with what is to be cut off, and begin its term in front of that.
+"""
+from libc.stdint cimport int64_t
+
+from container.archive import error_codes
+from container.archive.client.async_archive cimport AsyncArchive
+from container.common.sealed cimport seal
+from container.consensus.steps cimport Deadline
+from container.consensus.steps import answer
+from container.errors import ArchiveError
+from container.transport.transport_seam cimport Client
+
+
+cdef class LogTruncation:
+    """Cuts the log of a member off.
+
+    Args:
+        context: concluded (ConsensusModuleContext).
+        archive: of the member (AsyncArchive).
+    """
+
+    def __init__(self, context, AsyncArchive archive not None):
+        cdef Client client = context.client
+        self._archive, self._recording_log = archive, context.recording_log
+        self._deadline = Deadline(client.clock, context.settings.leader_heartbeat_timeout_ns)
+
+    cpdef int begin(self, int64_t recording_id, int64_t leadership_term_id, int64_t log_position) except -1:
+        """Cut a recording of the log, which has stopped, off at a position; :meth:`poll` looks after it.
+
+        ``leadership_term_id`` is the log's last term, which ends there then.
+        """
+        self.close()
+        self._work = self._truncate(recording_id, leadership_term_id, log_position)
+        return 0
+
+    cpdef bint poll(self) except -1:
+        """Whether it is cut off and the recording log says so. Raises what archive and disk report."""
+        if self._work is not None:
+            try:
+                next(self._work)
+            except StopIteration:
+                self._work = None
+        return self._work is None
+
+    cpdef int close(self) except -1:
+        """Give it up."""
+        if self._work is not None:
+            self._work.close()
+            self._work = None
+        return 0
+
+    def _truncate(self, int64_t recording_id, int64_t leadership_term_id, int64_t log_position):
+        yield from answer(self._archive, self._archive.stop_all_replays(recording_id))
+        self._deadline.begin(f"replays of recording {recording_id} of the log to end")
+        error = yield from self._cut(recording_id, log_position)
+        # Upstream's archive answers that replays end, and they may go on for a moment.
+        while error is not None and error.code == error_codes.ACTIVE_RECORDING:
+            self._deadline.check()
+            yield
+            error = yield from self._cut(recording_id, log_position)
+        if error is not None:
+            raise error
+        self._recording_log.end_terms(leadership_term_id, log_position)
+
+    def _cut(self, int64_t recording_id, int64_t log_position):
+        """Ask the archive; why it refuses (ArchiveError), or None."""
+        refused = None
+        try:
+            yield from answer(self._archive, self._archive.truncate_recording(recording_id, log_position))
+        except ArchiveError as error:
+            refused = error
+        return refused
+
+
+seal((LogTruncation,))
