@@ -16,6 +16,7 @@ from container.consensus.log_commit cimport LogCommit
 from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
+from container.consensus.log_truncation cimport LogTruncation
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
@@ -57,6 +58,7 @@ cdef class MemberElectionHost:
     cdef MemberTermination _termination
     cdef ArchiveUpkeep _upkeep
     cdef TermPreparation _preparation
+    cdef LogTruncation _truncation
     cdef object election                        # Election; None: there is a leader, or the member has not started
     cdef str awaits                             # what the election waits for
     cdef object _failures                       # container.consensus.election.Failures, of all elections

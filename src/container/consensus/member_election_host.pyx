@@ -26,6 +26,8 @@ from container.consensus.log_commit cimport LogCommit
 from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
+from container.consensus.log_replication import MemberLogReplication
+from container.consensus.log_truncation cimport LogTruncation
 from container.consensus.member_log_replay import MemberLogReplay
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport (
@@ -43,6 +45,7 @@ from container.transport.transport_seam cimport Client
 
 cdef enum:
     NS_PER_MS = 1_000_000
+    NULL_POSITION = -1
 
 
 cdef class MemberElectionHost:
@@ -80,6 +83,7 @@ cdef class MemberElectionHost:
         self._preparation = TermPreparation(
             context, status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log, follower_log,
             catchups, joins, snapshots, upkeep)
+        self._truncation = LogTruncation(context, archive)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._failures = Failures(settings.leader_heartbeat_timeout_ns)
@@ -173,6 +177,7 @@ cdef class MemberElectionHost:
             if self.election is not None:
                 self.election.close()
             self._preparation.close()
+            self._truncation.close()
         finally:
             self._leader_log.close_join()
             self._leader_log.close_publishing()
@@ -253,6 +258,15 @@ cdef class MemberElectionHost:
                 term_base_log_position=term_base_log_position, log_position=log_position,
                 timestamp=self._cluster_clock.time())
 
+    def base_of_term(self, int64_t leadership_term_id):
+        """Where a term begins in this member's log (int); -1 for one that it does not know."""
+        entry = self._recording_log.find_term_entry(leadership_term_id)
+        return NULL_POSITION if entry is None else entry.term_base_log_position
+
+    def drop_empty_term(self, int64_t leadership_term_id):
+        """Take the last term out of the recording log; the term before it (int), -1 for none."""
+        return self._recording_log.drop_last_term(leadership_term_id)
+
     def set_log_recording_id(self, int64_t recording_id):
         """Note which recording is the log's."""
         if recording_id != NULL_VALUE:
@@ -300,6 +314,20 @@ cdef class MemberElectionHost:
         return MemberLogReplay(
             self._context, self._archive, self._status, self._recording, self._log_adapter, self._snapshots,
             self._joins, log_position, stop_position)
+
+    def new_log_replication(
+            self, ClusterMember leader, int64_t leader_recording_id, int64_t stop_position, int64_t now_ns):
+        """Copy the leader's recording of the log, up to a position (MemberLogReplication)."""
+        return MemberLogReplication(
+            self._context, self._archive, self._recording.recording_id, leader, leader_recording_id, stop_position)
+
+    def begin_truncation(self, int64_t log_leadership_term_id, int64_t log_position):
+        """Cut the log off at a position; :meth:`poll_truncation` looks after it."""
+        self._truncation.begin(self._recording.recording_id, log_leadership_term_id, log_position)
+
+    def poll_truncation(self):
+        """Whether it is cut off, and the recording log says so (bool)."""
+        return self._truncation.poll()
 
     def add_log_subscription(self, int32_t log_session_id, bint is_catchup):
         """Ask for a subscription of the leader's log."""
