@@ -99,6 +99,10 @@ class AuctionClient(EgressListener):
         """Takes what has come, and keeps the session alive."""
         self._cluster.poll_egress()
 
+    def await_leader(self, member_id: int) -> None:
+        """Waits until the client knows that a member leads: what it sends before would go to the one that led."""
+        self._poll_until(lambda: self._cluster.leader_member_id == member_id, f"the news that member {member_id} leads")
+
     def await_closed(self, auction_id: int) -> AuctionClosed:
         """Waits for the event that an auction was closed."""
         self._poll_until(

@@ -4,7 +4,7 @@ clients that send raw messages; time passes when a test says so."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from container.api import ADMIN_ACTION
@@ -36,6 +36,7 @@ INACTIVE, NEUTRAL, SUSPEND, RESUME, SNAPSHOT, SHUTDOWN, ABORT, STANDBY_SNAPSHOT 
 ACTION_SUSPEND, ACTION_RESUME, ACTION_SNAPSHOT = range(3)
 FOLLOWER, CANDIDATE, LEADER = range(3)
 TERM_LENGTH = 64 * 1024
+DATA_FRAME = 1
 SESSION_HEADER_LENGTH = 32
 STEP_MS = 5
 VERSION = 3 << 8
@@ -58,6 +59,21 @@ def decoded(data: bytes) -> Message:
     if name == "SessionMessageHeader":
         fields["payload"] = data[SESSION_HEADER_LENGTH:]
     return name, fields
+
+
+def messages_of(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The messages of recorded frames, each with the offset of its end; padding is left out."""
+    message, offset = b"", 0
+    while offset < len(content):
+        length, flags = int.from_bytes(content[offset : offset + 4], "little"), content[offset + 5]
+        kind = int.from_bytes(content[offset + 6 : offset + 8], "little")
+        payload = content[offset + 32 : offset + length]
+        offset += -(-length // 32) * 32
+        if kind != DATA_FRAME:
+            continue
+        message = payload if flags & 0x80 else message + payload
+        if flags & 0x40:
+            yield offset, message
 
 
 class ConsensusWorld(ArchiveWorld):
@@ -107,6 +123,9 @@ class ConsensusWorld(ArchiveWorld):
     def _on_error(self, error: BaseException) -> None:
         assert isinstance(error, Exception)
         self.errors.append(error)
+
+    def on_read(self, position: int, data: bytes) -> None:
+        """A service has read a message of the log, which ends at a position."""
 
     def lead(self) -> Self:
         """Work until it leads, clients can connect, and its services have read the begin of the term."""
@@ -177,13 +196,18 @@ class ConsensusWorld(ArchiveWorld):
         """The messages of the consensus module's last snapshot."""
         entry = self.context.recording_log.get_latest_snapshot(-1)
         assert entry is not None
-        content, found, offset = self.recorded(entry.recording_id), [b""], 0
-        while offset < len(content):
-            length, flags = int.from_bytes(content[offset : offset + 4], "little"), content[offset + 5]
-            found[-1] += content[offset + 32 : offset + length]
-            found += [b""] if flags & 0x40 else []
-            offset += -(-length // 32) * 32
-        return [decoded(each) for each in found[:-1]]
+        return [decoded(data) for _, data in messages_of(self.recorded(entry.recording_id))]
+
+    def recorded_log(self, begin: int) -> Iterator[tuple[int, bytes]]:
+        """The messages of the recording of the log behind a position, each with the position of its end."""
+        recording_id = self.context.recording_log.find_last_term_recording_id()
+        if recording_id == -1:
+            return  # of the first log a member has no entry until its services have joined it
+        descriptor = self.store.catalog.descriptor(recording_id)
+        assert descriptor is not None
+        for position, data in messages_of(self.recorded(recording_id)):
+            if position + descriptor.start_position > begin:
+                yield position + descriptor.start_position, data
 
     # Time
 
@@ -296,6 +320,8 @@ class Service:
         self.is_quiet = False
         """Whether it acks nothing for now."""
         self.fails_snapshots = False
+        self.stops_at_snapshots = False
+        """Whether it is quiet from the next snapshot on."""
         self.ack_id = 0
         self.acks: list[tuple[int, int]] = []
         """Log positions and relevant ids that it has acked."""
@@ -309,6 +335,7 @@ class Service:
         self.recovery_key = b""
         self._waiting_joins: list[dict[str, Any]] = []
         self._log: Subscription | None = None
+        self._gap_end = 0
         self._image: Image | None = None
         self._to_ack: list[tuple[int, int]] = []
         self._read = seam.CollectingHandler()
@@ -387,7 +414,9 @@ class Service:
             self._log = seam.add_subscription(self.client, join["log_channel"].decode(), join["log_stream_id"])
         self._image = seam.image(self._log, join["log_session_id"])
         if self._image is not None:
-            assert self._image.join_position == join["log_position"]
+            # It joins late where the leader went on meanwhile: the member's recording has what is before that.
+            self._gap_end = self._image.join_position
+            assert self._gap_end >= join["log_position"]
             del self._waiting_joins[0]
             self.position = join["log_position"]
             self._to_ack.append((join["log_position"], -1))
@@ -398,15 +427,26 @@ class Service:
         self._log = self._image = None
 
     def _read_log(self, image: Image) -> None:
+        if self.position < self._gap_end:
+            for position, data in self.world.recorded_log(self.position):
+                if position <= min(self._gap_end, self.world.commit_position):
+                    self._take(data, position)
+                    self.position = position
+            return
         seam.poll_with(image, self._assembler, 100, self.world.commit_position)
         for data, header in self._read.messages:
-            name, fields = decoded(data)
-            self.messages.append((name, fields))
-            if name == "ClusterActionRequest" and (fields["action"], fields["flags"]) == (ACTION_SNAPSHOT, 0):
-                recording_id = -1 if self.fails_snapshots else RECORDING_IDS + self.service_id
-                self._to_ack.append((header["position"], recording_id))
+            self._take(data, header["position"])
         self._read.messages.clear()
         self.position = seam.position(image)
+
+    def _take(self, data: bytes, position: int) -> None:
+        name, fields = decoded(data)
+        self.messages.append((name, fields))
+        self.world.on_read(position, data)
+        if name == "ClusterActionRequest" and (fields["action"], fields["flags"]) == (ACTION_SNAPSHOT, 0):
+            recording_id = -1 if self.fails_snapshots else RECORDING_IDS + self.service_id
+            self._to_ack.append((position, recording_id))
+            self.is_quiet = self.is_quiet or self.stops_at_snapshots
 
 
 class Client:

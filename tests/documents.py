@@ -262,6 +262,21 @@ PLAN: dict[str, Plan] = {
     ),
     "docs/testing-clusters.md: Cutting members off (python)": Checked(_THREE_MEMBERS),
     "docs/own-tests.md: The soak (sh)": Commands(),
+    "docs/deployment.md: Step by step (sh)": Checked("a member's own machine: a user, directories"),
+    "docs/deployment.md: Step by step (toml)": Elsewhere(
+        "tests/test_node_members.py::test_the_page_s_files_are_what_a_node_takes"
+    ),
+    "docs/deployment.md: Step by step (sh 2)": Commands(),
+    "docs/deployment.md: Ports (sh)": Checked("rules of a firewall, for root"),
+    "docs/deployment.md: Ports (toml)": Elsewhere(
+        "tests/test_node_members.py::test_the_page_s_files_are_what_a_node_takes"
+    ),
+    "docs/deployment.md: Threads (toml)": Elsewhere(
+        "tests/test_service_process.py::test_a_service_that_holds_the_gil_keeps_no_part_of_its_node"
+    ),
+    "docs/deployment.md: Change the members (sh)": Commands(),
+    "docs/deployment.md: On one machine (sh)": Commands(),
+    "docs/deployment.md: On one machine (python)": Checked("tests/system/test_launched_cluster.py does the same"),
     "docs/operations.md: Back up (sh)": Elsewhere(_OPERATIONS),
     "docs/operations.md: Restore (sh)": Elsewhere(_OPERATIONS),
     "docs/operations.md: Rolling restart and upgrade (sh)": Elsewhere(

@@ -92,7 +92,7 @@ class ScriptedHost:
     persisted: int = -1
     ends: dict[int, int] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
-    prepared: int | None = -1
+    prepared: int | Exception | None = -1
     publication: int | Exception | None = SESSION_ID
     joined_as_leader: bool = True
     event_goes: bool = True
@@ -155,6 +155,8 @@ class ScriptedHost:
         self.note("begin_preparation", log_position)
 
     def poll_preparation(self) -> int | None:
+        if isinstance(self.prepared, Exception):
+            raise self.prepared
         return self.prepared
 
     def begin_log_publication(self, append_position: int) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
-from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
+from container.testing.simulation.virtual_time import Draws, NodeClock, Trace, VirtualTime
 from tests.consensus_world import LEADER, TERM_LENGTH, Client, ConsensusWorld
 from tests.control_world import MS
 
@@ -32,6 +33,7 @@ class MemberWorld(ConsensusWorld):
         self.member_id = member_id
         self.host = f"m{member_id}"
         self.is_up = True
+        self.is_stalled = False
         self.random_seed = member_id + 1  # of the delay before a nomination
         super().__init__(
             services=services,
@@ -51,6 +53,11 @@ class MemberWorld(ConsensusWorld):
         """What counter 201 shows."""
         return self.counter_value(201)
 
+    def on_read(self, position: int, data: bytes) -> None:
+        """What a service of any member reads at a position, in any life, is the same for all and for ever."""
+        known = self.cluster.read.setdefault(position, data)
+        assert known == data, f"{self.host} read {data[:80]!r} up to {position}, where another one read {known[:80]!r}"
+
     @property
     def is_leading_now(self) -> bool:
         """Whether it leads, and no election is in progress."""
@@ -65,12 +72,33 @@ class MemberWorld(ConsensusWorld):
         """Let the whole cluster work until it is true."""
         self.cluster.until(predicate)
 
+    def describe(self) -> str:
+        """What it is, and what it reported."""
+        shown = "down"
+        if self.is_up and self.failure is None:
+            shown = f"{self.state} role={self.role} election={self.counter_value(207)} commit={self.commit_position}"
+        return f"{self.host}: {shown} failure={self.failure!r} reported={list(dict.fromkeys(self.texts()))[-8:]}"
+
     def die(self) -> None:
         """Kill archive, consensus module and services."""
         self.is_up = False
         self.failure = None
         for client in (self.client, self.member, *(each.client for each in self.services)):
             self.cluster.fabric.sever(client)
+
+    def leave(self) -> None:
+        """Close archive, consensus module and services in order."""
+        self.is_up = False
+        self.agent.close()
+        for service in self.services:
+            service.client.close()
+        self.member.close()
+        self.close()
+
+    def wipe(self) -> None:
+        """Give it empty disks."""
+        self.disk, self.cluster_disk = SimulatedDisk(), SimulatedDisk()
+        self.owner = None
 
     def come_back(self) -> None:
         """Start it again, with what is on its disks, once nobody takes what died for alive."""
@@ -105,6 +133,8 @@ class MembersWorld:
         self.drivers: list[MemoryDriver] = [self.fabric.host(f"m{each}") for each in range(count)]
         self.driver = self.fabric.host(CLIENT_HOST)
         self.egress_port = 20_000
+        self.read: dict[int, bytes] = {}
+        self.on_step: list[Callable[[], object]] = []
         ports = ((9010, 9020, 9030, 9040, 8010) for _ in range(count))
         self.members_text = "|".join(
             ",".join([str(each), *(f"m{each}:{port}" for port in of_member)]) for each, of_member in enumerate(ports)
@@ -117,6 +147,7 @@ class MembersWorld:
             "election_status_interval_ns": 50 * MS,
             "startup_canvass_timeout_ns": 2_000 * MS,
             "session_timeout_ns": 60_000 * MS,
+            "max_concurrent_sessions": 1_000,
         }
         self.members = [MemberWorld(self, each, services, given | settings) for each in range(count)]
 
@@ -131,9 +162,15 @@ class MembersWorld:
         self.scheduler.after(STEP_MS * MS, over.append, True)
         while not over:
             self.scheduler.step()
+        for driver in (*self.drivers, self.driver):
+            clock = driver.clock
+            assert isinstance(clock, NodeClock)
+            clock.begin_turn()
         for member in self.members:
-            if member.is_up:
+            if member.is_up and not member.is_stalled:
                 member.work(2)
+        for each in self.on_step:
+            each()
 
     def run(self, duration_ms: int) -> None:
         """Let time pass."""
@@ -150,11 +187,7 @@ class MembersWorld:
 
     def describe(self) -> str:
         """What its members are, and what they reported."""
-        return "\n".join(
-            f"{member.host}: up={member.is_up} failure={member.failure!r} state={member.state} role={member.role} "
-            f"election={member.counter_value(207)} commit={member.commit_position} reported={member.texts()}"
-            for member in self.members
-        )
+        return "\n".join(member.describe() for member in self.members)
 
     @property
     def leaders(self) -> list[MemberWorld]:

@@ -119,6 +119,47 @@ def test_ingress_of_a_group_is_the_leader_s_alone(is_leader: bool) -> None:
     assert ingress("aeron:udp", is_leader=is_leader) == ["aeron:udp?endpoint=a:1|rejoin=false|reliable=true"]
 
 
+GROUP = "aeron:udp?endpoint=224.20.30.39:24326"
+
+
+@pytest.mark.parametrize(
+    ("text", "log_channel", "complaint"),
+    [
+        ("0,a:1,a:2,a:3,a:3,a:5|1,b:1,b:2,b:3,b:4,b:5", "aeron:udp", "is the catchup endpoint of member 0 and the log"),
+        (
+            "0,a:1,a:2,a:3,a:4,a:5|1,a:6,a:7,a:3,a:9,a:10",
+            "aeron:udp",
+            "the log endpoint of member 1 and the log endpoint",
+        ),
+        ("0,a:1,a:2,a:1,a:4,a:5|1,b:1,b:2,b:3,b:4,b:5", "aeron:udp", "is the ingress endpoint of member 0 and the log"),
+        (
+            "0,a:1,a:2,a:3,a:4,a:5|1,b:1,b:2,b:0,b:4,b:5",
+            "aeron:udp",
+            "cannot send to the log endpoint 'b:0' of member 1",
+        ),
+        (
+            "0,a:1,a:0,a:3,a:4,a:5|1,b:1,b:2,b:3,b:4,b:5",
+            GROUP,
+            "cannot send to the consensus endpoint 'a:0' of member 0",
+        ),
+    ],
+)
+def test_members_that_could_not_hear_each_other_are_refused(text: str, log_channel: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        channels.check_endpoints(parse_cluster_members(text), log_channel)
+
+
+@pytest.mark.parametrize(
+    ("text", "log_channel"),
+    [
+        ("0,a:1,a:1,a:3,a:0,a:5|1,b:1,b:1,b:3,b:0,b:5", "aeron:udp"),
+        ("0,a:1,a:2,a:0,a:0,a:5|1,a:6,a:7,a:0,a:0,a:10", GROUP),
+    ],
+)
+def test_any_port_and_ports_that_streams_may_share_are_taken(text: str, log_channel: str) -> None:
+    channels.check_endpoints(parse_cluster_members(text), log_channel)
+
+
 @pytest.mark.parametrize("is_leader", [True, False])
 def test_ipc_ingress_is_the_leader_s_and_never_there_twice(is_leader: bool) -> None:
     network = "aeron:udp?endpoint=a:1|rejoin=false|reliable=true"

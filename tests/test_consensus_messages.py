@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from container.aeron import AeronClient, MediaDriver
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONSENSUS_STREAM_ID
 from container.consensus import channels
@@ -19,11 +22,14 @@ from container.errors import ClusterEvent, RegistrationError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import ManualClock
 from container.testing.memory.memory_transport import MemoryDriver
+from container.testing.processes.endpoints import MemberEndpoints, PortReservation, members_string
+from container.testing.processes.process import wait_until
 from container.transport.streams import Publication
 from tests.consensus_world import ConsensusWorld
 from tests.fabric_world import FabricWorld
 from tests.fuzz.mutations import MUTATIONS
 from tests.golden.vectors import HEADER, Vector, derive, load
+from tests.limits import LIMIT_S
 from tests.scripted_peer import CHANNEL, Ear, Heard, ScriptedPeer
 
 MEMBERS = "|".join(f"{each},h{each}:1,h{each}:2,h{each}:3,h{each}:4,h{each}:5" for each in range(3))
@@ -169,6 +175,18 @@ def test_what_upstream_may_say_behind_a_term_one_day_is_no_protocol_version(vers
     assert received(later).heard == [expected(vector.message, text(vector.fields))]
 
 
+@pytest.mark.parametrize("version", [18, 99])
+def test_what_a_later_version_says_behind_the_known_fields_is_passed_over(version: int) -> None:
+    for vector in filter(is_from_a_member, VECTORS):
+        layout = GOLDEN.layouts[vector.message]
+        end = HEADER.size + layout.block_length
+        header = HEADER.pack(layout.block_length + 8, layout.template_id, GOLDEN.schema_id, version)
+        data = header + vector.encoded[HEADER.size : end] + bytes(8) + vector.encoded[end:]
+        peer = received(Vector(vector.schema, vector.message, "later", vector.fields, data))
+        assert peer.heard == [expected(vector.message, text(vector.fields))], vector.id
+        assert not peer.errors
+
+
 def received(vector: Vector) -> ScriptedPeer:
     """The addressee of a vector that is sent as it stands."""
     world = World(1, 2)
@@ -227,6 +245,28 @@ def test_a_message_of_no_other_member_is_reported(message: str, member_id: int |
         f"{message} of member {shown}: the others of this cluster are [0, 1]"
     ]
     assert isinstance(world[2].errors[0], ClusterEvent)
+
+
+def test_a_member_of_another_cluster_with_an_id_of_ours_is_heard_as_ours_is() -> None:
+    """No message names its cluster: ids and addresses alone keep clusters apart, as they do upstream's."""
+    world = World(1, 2)
+    others = "|".join(
+        f"{each},k{each}:1,{host}:2,k{each}:3,k{each}:4,k{each}:5" for each, host in ((1, "k1"), (2, "h2"), (3, "k3"))
+    )
+    stranger = ScriptedPeer(world.driver.connect("stranger"), others, 1)
+    unknown = ScriptedPeer(world.driver.connect("unknown"), others, 3)
+    for _ in range(3):
+        stranger.work()
+        unknown.work()
+    assert stranger.publisher.commit_position(stranger.member(2), 3, 96)
+    assert unknown.publisher.commit_position(unknown.member(2), 3, 96)
+    world.work()
+    assert world[2].heard == [
+        Heard("CommitPosition", {"leadership_term_id": 3, "log_position": 96, "leader_member_id": 1})
+    ]
+    assert [str(each) for each in world[2].errors] == [
+        "CommitPosition of member 3: the others of this cluster are [0, 1]"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -520,6 +560,30 @@ def test_what_the_driver_refuses_is_reported_and_asked_for_again_after_a_second(
     world.work()
     assert all(each.publication is not None for each in peer.members.others())
     assert len(peer.errors) == 1
+
+
+def test_a_member_whose_port_is_0_is_reported_and_holds_up_no_other(tmp_path: Path) -> None:
+    """A driver refuses to send to port 0. Upstream reports that too, and asks again with each CanvassPosition."""
+    ports = PortReservation()
+    endpoints = [MemberEndpoints.take(each, ports) for each in range(3)]
+    text_of_members = members_string([replace(endpoints[0], consensus="localhost:0"), *endpoints[1:]])
+    with MediaDriver.launch_embedded(tmp_path / "driver") as driver, AeronClient(driver.aeron_dir) as client:
+        peers = [ScriptedPeer(client, text_of_members, each) for each in (1, 2)]
+
+        def is_heard() -> bool:
+            for peer in peers:
+                peer.work()
+            peers[0].publisher.commit_position(peers[0].member(2), 3, 96)
+            return bool(peers[1].heard and peers[0].errors)
+
+        wait_until(is_heard, LIMIT_S, "member 2 to hear member 1, which reports member 0")
+        assert not peers[0].publisher.commit_position(peers[0].member(0), 3, 96)
+        assert str(peers[0].errors[0]).startswith("no consensus publication to member 0: ")
+        assert "port=0" in str(peers[0].errors[0])
+        assert isinstance(peers[0].errors[0], ClusterEvent)
+        for peer in peers:
+            peer.close()
+    ports.close()
 
 
 def test_what_the_driver_refuses_for_one_member_holds_up_no_other() -> None:

@@ -214,6 +214,17 @@ def test_a_preparation_that_does_not_end_is_said_and_begun_again() -> None:
     assert len(scene.sent("begin_preparation")) == 2
 
 
+def test_a_preparation_that_fails_again_and_again_pauses_longer_each_time() -> None:
+    scene = Scene(term=1, position=120, is_startup=False)
+    scene.host.prepared = ClusterError("the recording is damaged")
+    for _ in range(2_000):
+        scene.step(5 * MS)
+    assert 3 <= len(scene.sent("begin_preparation")) < 12
+    scene.host.prepared = 160
+    scene.step(10_000 * MS)
+    assert scene.state == "CANVASS"
+
+
 def test_messages_are_ignored_before_the_first_step() -> None:
     scene = Scene(term=1)
     scene.hear("canvass_position", 1, 0, 1, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from container.testing.memory import transport_probe as seam
 from tests.consensus_world import ABORT, REDIRECT, SHUTDOWN, SNAPSHOT, Client
-from tests.members_world import CLIENT_HOST, MembersWorld, payloads
+from tests.members_world import CLIENT_HOST, HEARTBEAT_TIMEOUT_MS, MembersWorld, payloads
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -125,3 +125,53 @@ def test_a_member_that_died_comes_back_and_reads_what_it_has_missed(is_leader: b
     client.message(b"after")
     world.await_read(b"after")
     assert [payloads(each) for each in world.members] == [[b"before", b"missed", b"after"]] * 3
+
+
+def test_a_leader_that_closes_in_order_has_a_successor_without_a_time_out() -> None:
+    world = MembersWorld()
+    leader = world.await_leader()
+    world.client(leader).message(b"one")
+    world.await_read(b"one")
+    leader.leave()
+    others = [each for each in world.members if each is not leader]
+    assert world.until(lambda: any(each.is_leading_now for each in others)) < HEARTBEAT_TIMEOUT_MS + 500
+    assert any(each.report_of("log disconnected from leader: eos=True") for each in others)
+
+
+def test_members_that_restart_together_go_on_with_their_log() -> None:
+    world = MembersWorld()
+    client = world.client(world.await_leader())
+    for index in range(5):
+        client.message(b"%d" % index)
+    world.await_read(b"4")
+    for member in world.members:
+        member.die()
+    for member in world.members:
+        member.come_back()
+    world.client(world.await_leader()).message(b"after")
+    world.await_read(b"after")
+    assert [payloads(each) for each in world.members] == [[b"0", b"1", b"2", b"3", b"4", b"after"]] * 3
+
+
+def test_two_of_three_that_start_alone_have_a_leader() -> None:
+    world = MembersWorld()
+    world.members[1].die()
+    leader = world.await_leader()
+    world.client(leader).message(b"one")
+    world.await_read(b"one")
+
+
+def test_a_member_that_was_wiped_is_given_the_log_again() -> None:
+    world = MembersWorld()
+    leader = world.await_leader()
+    client = world.client(leader)
+    for index in range(5):
+        client.message(b"%d" % index)
+    world.await_read(b"4")
+    wiped = next(each for each in world.members if each is not leader)
+    wiped.die()
+    wiped.wipe()
+    wiped.come_back()
+    client.message(b"after")
+    world.await_read(b"after")
+    assert payloads(wiped) == [b"0", b"1", b"2", b"3", b"4", b"after"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from container.__main__ import main
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
 from container.errors import ClusterError, ConfigurationError
 from container.node.cluster_node import waited_for
-from container.node.members import NOTE_NAME, Member, Membership, members_given
+from container.node.members import ENDPOINTS, NOTE_NAME, Member, Membership, members_given
+from container.node.node_command import _NODE_KEYS
 from container.testing.processes.endpoints import HOST, PortReservation
 from tests.services import Counter
 from tests.test_cluster_mark_file import CONSENSUS_MODULE, CONTAINER, left_file
 
+ROOT = Path(__file__).parents[1]
 THREE = [{"id": each, "host": f"node{each}", "port": 9010} for each in range(3)]
 BY_NAME = {name: f"node0:{9010 + number}" for number, name in enumerate(("ingress", "consensus", "log", "catchup"))}
 
@@ -175,6 +178,20 @@ def test_a_second_start_with_other_members_is_refused_before_anything_starts(tmp
             assert node.ingress_endpoints == f"0={HOST}:{port}"
     finally:
         ports.close()
+
+
+def test_the_page_s_files_are_what_a_node_takes() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    whole, by_name, threads = [tomllib.loads(each.partition("```")[0]) for each in page.split("```toml\n")[1:]]
+    assert threads.keys() <= _NODE_KEYS.keys()
+    found = Membership.of_several(whole["members"], whole["member_id"])
+    assert f"`{found.ingress_endpoints}`" in page
+    assert (found.own.id, found.ids) == (0, "0, 1, 2")
+    assert set(whole) <= set(_NODE_KEYS)
+    for number, (name, endpoint) in enumerate(zip(ENDPOINTS, found.own.endpoints, strict=True)):
+        assert f"| {9010 + number} | `{name}` |" in page
+        assert endpoint == f"node0:{9010 + number}"
+    assert Membership.of_several(by_name["members"], None).own.any_port == "node0-fast:0"
 
 
 TOML = """

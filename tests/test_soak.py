@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 import threading
+import time
+from argparse import ArgumentTypeError
 from array import array
 from collections import Counter
 from collections.abc import Callable
@@ -17,9 +20,10 @@ import pytest
 
 from container.errors import ClusterError, ForkedError
 from container.testing.processes.local_cluster import JavaService, Service
-from container.testing.processes.process import ProcessEndedError, wait_until
-from tests.soak import archive_kills, faults, repairs, resource_watch, scenario, services, slow_clients
-from tests.soak.__main__ import schedule
+from container.testing.processes.process import Process, ProcessEndedError, wait_until
+from tests.limits import LIMIT_S
+from tests.soak import archive_kills, faults, repairs, resource_watch, scenario, services, slow_clients, warp
+from tests.soak.__main__ import members_of, schedule
 from tests.soak.checks import Run, check_journals, read_journal, read_runs
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import (
@@ -88,6 +92,20 @@ def test_the_seed_decides_the_schedule() -> None:
     assert {name for name, _ in first(1)[: len(FAULTS)]} == set(FAULTS), "each kind comes in the first round"
 
 
+def test_members_are_counted_or_spelled() -> None:
+    assert [members_of(text) for text in ("3", "7", "NNN", "NNNJJ")] == [3, 7, "NNN", "NNNJJ"]
+    for text in ("1", "4", "NN", "NNX", "nnn", ""):
+        with pytest.raises(ArgumentTypeError, match=r"is none of \[3, 5, 7\], nor as many letters"):
+            members_of(text)
+
+
+def test_the_parts_of_members_are_those_of_their_letters() -> None:
+    made = scenario.Scenario(None, kinds="NJN")
+    assert made._parts_by_letter() == ["native", None, "native"]
+    members = [SimpleNamespace(member_id=each) for each in range(3)]
+    assert [made.is_ours(each) for each in members] == [True, False, True]  # type: ignore[arg-type]
+
+
 def test_the_order_of_sessions_is_in_the_chain() -> None:
     chains = []
     for session_ids in ([1, 2], [2, 1], [2, 1]):
@@ -95,6 +113,36 @@ def test_the_order_of_sessions_is_in_the_chain() -> None:
         made.told(session_ids)
         chains.append(made.chain)
     assert chains[0] != chains[1] == chains[2] != ledger().chain
+
+
+@pytest.mark.skipif(warp.unavailable_reason() is not None, reason=f"{warp.unavailable_reason()}")
+def test_a_process_has_a_clock_and_a_disk_of_its_own(tmp_path: Path) -> None:
+    made = warp.Warp(tmp_path)
+    code = """
+import os, sys, time
+for _line in sys.stdin:
+    begin = time.monotonic()
+    with open(sys.argv[1], "wb") as file:
+        os.pwrite(file.fileno(), b"x", 0)
+    print(time.time(), time.monotonic() - begin, flush=True)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "written")]
+    with Process("warped", command, directory=tmp_path, environment=made.environment("0")) as process:
+        process.start()
+
+        def ask() -> tuple[float, float]:
+            """How far the clock is off, and how long a write takes, both in seconds."""
+            process.write_line("go")
+            now, took = map(float, process.read_line(LIMIT_S).split())
+            return now - time.time(), took
+
+        assert abs(ask()[0]) < 600
+        made.set("0", step_s=-3600, write_us=300_000)
+        step, took = ask()
+        assert -4200 < step < -3000
+        assert took >= 0.3
+        made.set("0")
+        assert abs(ask()[0]) < 600
 
 
 # Journals

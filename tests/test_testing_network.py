@@ -93,6 +93,11 @@ def test_a_link_is_cut_while_both_hosts_reach_a_third(tmp_path: Path) -> None:
         network.heal_link("one", "two")
         assert is_heard("one", "two", LIMIT_S)
         assert is_heard("two", "one", LIMIT_S)
+        network.cut_way("one", "two")
+        assert not is_heard("one", "two", 0.5)
+        assert is_heard("two", "one", LIMIT_S)
+        network.heal_way("one", "two")
+        assert is_heard("one", "two", LIMIT_S)
 
 
 @needs_namespaces

@@ -46,11 +46,13 @@ public final class SequencedLedgerService implements ClusteredService
     private static final byte OP_IDLE = 8;
     private static final byte OP_TERMINATE = 11;
     private static final byte OP_SESSIONS = 12;
+    private static final byte OP_GET = 14;
 
     private static final byte STATUS_OK = 0;
     private static final byte STATUS_DUPLICATE = 1;
     private static final byte STATUS_GAP = 2;
     private static final byte STATUS_STATE = 3;
+    private static final byte STATUS_VALUE = 4;
     private static final byte STATUS_INVALID = (byte)255;
 
     private static final long KIND_START = 0;
@@ -285,6 +287,11 @@ public final class SequencedLedgerService implements ClusteredService
         if (OP_TERMINATE == op && isSwitched("terminate"))
         {
             throw new ClusterTerminationException(false);
+        }
+
+        if (OP_GET == op)
+        {
+            offer(session, STATUS_VALUE, clientId, sequence, ledger.accounts.getOrDefault(key, 0L));
         }
 
         answer(session, STATUS_OK, clientId);

@@ -232,7 +232,7 @@ class Client(EgressListener):
     """A client of the cluster, and what it was told."""
 
     def __init__(self, world: World, number: int) -> None:
-        self.world = world
+        self.world, self.number = world, number
         self.transport = world.driver.connect(f"client {number}")
         self.cluster: AeronCluster | None = None
         self.numbers: set[int] = set()
@@ -285,8 +285,7 @@ class Client(EgressListener):
         self.numbers.add(number)
         try:
             if self.cluster.offer(payload) > 0:
-                self.world.sent.add(number)
-                self.world.stats["sent"] += 1
+                self.world.on_sent(self, number)
         except ContainerError:
             self.is_done = True
 
@@ -639,6 +638,11 @@ class World(DiskWorld[Plan]):
         self._start(crashes)
 
     # What is seen.
+
+    def on_sent(self, client: Client, number: int) -> None:
+        """A client has sent a message."""
+        self.sent.add(number)
+        self.stats["sent"] += 1
 
     def on_answer(self, number: int, index: int) -> None:
         """A service has answered a message: it says which place the message has."""

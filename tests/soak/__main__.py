@@ -15,7 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 
 from container.errors import ContainerError
@@ -23,19 +23,21 @@ from container.testing.processes import network
 from container.testing.processes.endpoints import MEMBER_COUNTS
 from container.testing.processes.java_tools import compile_java, resolve_jar
 from container.testing.processes.local_archive import ArchiveKind
-from tests.soak import archive_kills, disk, node_kills
+from tests.linearizable.soak_history import SoakHistory
+from tests.soak import archive_kills, disk, node_kills, warp
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind
 from tests.soak.resource_watch import KINDS
-from tests.soak.scenario import LIMITED_MEMBER_ID, ROOT, Fault, Scenario
+from tests.soak.scenario import LIMITED_MEMBER_ID, PART_KINDS, ROOT, Fault, Scenario
 from tests.soak.services import MAX_SERVICE_COUNT
 
-ARCHIVES: dict[str, Sequence[ArchiveKind | None]] = {
-    "java": (None,),
+ARCHIVES: dict[str, Sequence[ArchiveKind]] = {
+    "java": ("java",),
     "native": ("native",),
     "mixed": ("java", "native"),
 }
 """By the option's word: the kinds, which the members take in turn."""
+COUNTS = [count for count in MEMBER_COUNTS if count >= 3]
 _CHECK_EVERY = 5
 _BEGIN = time.monotonic()
 
@@ -47,7 +49,11 @@ def say(text: str) -> None:
 
 def usable_faults() -> list[Fault]:
     """The faults that this machine can make; says which it cannot."""
-    reasons = {"network": network.unavailable_reason(), "disk": disk.unavailable_reason()}
+    reasons = {
+        "network": network.unavailable_reason(),
+        "disk": disk.unavailable_reason(),
+        "warp": warp.unavailable_reason(),
+    }
     faults = []
     for fault in FAULTS.values():
         reason = reasons.get(fault.needs or "")
@@ -68,8 +74,19 @@ def schedule(faults: list[Fault], seed: int) -> Iterator[tuple[Fault, random.Ran
             yield fault, random.Random(choice.getrandbits(64))
 
 
-def soak(arguments: argparse.Namespace, classes: Path) -> int:
+def members_of(text: str) -> int | str:
+    """How many members, all of Java's, or a letter for each: N is native, J is Java's."""
+    if text.isdecimal() and int(text) in COUNTS:
+        return int(text)
+    if len(text) in COUNTS and set(text) <= set(PART_KINDS):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is none of {COUNTS}, nor as many letters N and J, such as NNJ")
+
+
+def soak(arguments: argparse.Namespace, classes: Path | None) -> int:
     """Run faults until the time is over; returns the exit code."""
+    members = arguments.members
+    count = members if isinstance(members, int) else len(members)
     faults = usable_faults()
     if arguments.fault:
         faults = [fault for fault in faults if fault.name in arguments.fault]
@@ -78,12 +95,15 @@ def soak(arguments: argparse.Namespace, classes: Path) -> int:
         classes,
         seed=arguments.seed,
         rate=arguments.rate,
-        member_count=arguments.members,
+        member_count=count,
+        kinds=None if isinstance(members, int) else members,
         service_count=arguments.services,
         has_network="network" in needs,
         has_small_disk="disk" in needs,
+        has_warps="warp" in needs,
         separate_processes={LIMITED_MEMBER_ID},
-        archives=[kind for kind, _ in zip(cycle(ARCHIVES[arguments.archives]), range(arguments.members), strict=False)],
+        archives=list(islice(cycle(ARCHIVES.get(arguments.archives, ())), count)),
+        history=SoakHistory.if_possible(say),
         say=say,
     )
     what = f"{len(faults)} kinds of faults, services of each member: {arguments.services}"
@@ -97,7 +117,11 @@ def soak(arguments: argparse.Namespace, classes: Path) -> int:
 def run(scenario: Scenario, arguments: argparse.Namespace, faults: list[Fault]) -> int:
     """Run faults until the time is over; returns the exit code."""
     with scenario:
-        say(f"member 0 of {arguments.members} runs a Java service container, the others run ours; clients send")
+        members = arguments.members
+        if isinstance(members, int):
+            say(f"member 0 of {members} runs a Java service container, the others run ours; clients send")
+        else:
+            say(f"members {members}, where all parts of N are ours and all of J are Java's; clients send")
         end = time.monotonic() + 60 * arguments.minutes
         for number, (fault, choice) in enumerate(schedule(faults, arguments.seed), start=1):
             scenario.inject(fault, choice)
@@ -124,7 +148,9 @@ def tell_failure(arguments: argparse.Namespace, error: Exception) -> int:
     path.write_text("".join(traceback.format_exception(error)))
     first_lines = "\n".join(str(error).splitlines()[:20])
     say(f"FAILED: {type(error).__name__}: {first_lines}")
-    again = f"./run soak --seed {arguments.seed} --services {arguments.services} --archives {arguments.archives}"
+    again = f"./run soak --seed {arguments.seed} --members {arguments.members} --services {arguments.services}"
+    if arguments.archives is not None:
+        again += f" --archives {arguments.archives}"
     say(f"what all members said: {path}; the same again: {again}")
     return 1
 
@@ -153,6 +179,7 @@ def report(scenario: Scenario) -> int:
         ("repairs by hand", scenario.repairs.total()),
         *((f"  {what}", count) for what, count in sorted(scenario.repairs.items())),
         ("seconds without an answer beside slow clients", scenario.stalls),
+        ("operations in checked histories", scenario.history.checked if scenario.history is not None else 0),
         ("divergences", len(findings.divergences)),
         ("losses", len(findings.losses)),
         ("error log entries", errors.total()),
@@ -187,7 +214,7 @@ def print_timings(scenario: Scenario, width: int) -> None:
         print(f"{name:{width}}  " + "  ".join(f"{span:>19}" for span in spans), flush=True)
 
 
-def main(start: Callable[[argparse.Namespace, Path], int] = soak) -> int:
+def main(start: Callable[[argparse.Namespace, Path | None], int] = soak) -> int:
     """Parse arguments, compile the Java service and run."""
     parser = argparse.ArgumentParser(
         prog="./run soak",
@@ -199,16 +226,21 @@ def main(start: Callable[[argparse.Namespace, Path], int] = soak) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to inject faults (default 10)")
     parser.add_argument("--rate", type=float, default=300.0, help="commands per second of each client (default 300)")
     parser.add_argument(
-        "--members", type=int, default=3, choices=[count for count in MEMBER_COUNTS if count >= 3], help="default 3"
+        "--members",
+        type=members_of,
+        default=3,
+        help="how many, with Java's consensus modules, or a letter for each: N is native, J is Java's (default 3)",
     )
     parser.add_argument(
         "--services", type=int, choices=range(1, MAX_SERVICE_COUNT + 1), default=1, help="of each member (default 1)"
     )
     parser.add_argument(
-        "--archives", choices=ARCHIVES, default="java", help="whose archives the members have (default java)"
+        "--archives", choices=ARCHIVES, help="whose archives the members have (default: as the rest of each member)"
     )
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), help="only this one; may be given again")
     arguments = parser.parse_args()
+    if isinstance(arguments.members, str) and "J" not in arguments.members:
+        return start(arguments, None)
     with tempfile.TemporaryDirectory(prefix="soak-classes-") as directory:
         sources = sorted((ROOT / "tests" / "java").glob("*.java"))
         return start(arguments, compile_java(sources, Path(directory), [resolve_jar()]))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from container.errors import ContainerError
 from container.testing.processes.local_cluster import LocalCluster, LocalMember
 from container.testing.processes.process import wait_until
 from container.testing.processes.recordings import read_snapshot_entries, recorded_messages
@@ -199,7 +201,7 @@ def _digest_at(journal: Path, position: int) -> int | None:
 
 def check_snapshots(cluster: LocalCluster, clients: Iterable[LoadClient]) -> Ledger:
     """Takes a snapshot and compares it message by message between all members and services; returns its state."""
-    cluster.take_snapshot()
+    _take_snapshot(cluster)
     snapshots = {
         (member.member_id, service_id): member.node.snapshot_messages(service_id)
         for member in cluster.members
@@ -215,6 +217,19 @@ def check_snapshots(cluster: LocalCluster, clients: Iterable[LoadClient]) -> Led
     for client in clients:
         assert ledger.clients.get(client.client_id, 0) == client.acknowledged, f"{client} and {ledger.clients}"
     return ledger
+
+
+def _take_snapshot(cluster: LocalCluster) -> None:
+    """Takes a snapshot, again where an election of a busy machine comes in between."""
+
+    def is_taken() -> bool:
+        cluster.await_leader(_SETTLE_LIMIT_S)
+        with suppress(ContainerError):
+            cluster.take_snapshot()
+            return True
+        return False
+
+    wait_until(is_taken, _SETTLE_LIMIT_S, "the leader to take a snapshot")
 
 
 def snapshots_of(member: LocalMember) -> dict[int, int]:

@@ -16,6 +16,8 @@ from tests.soak.slow_clients import MANY
 
 # Longer than the leader's heartbeat timeout (2 s), shorter than what driver and clients wait for each other (4 s, 5 s).
 SHORT_PAUSE_S = 3.0
+# Less than what a driver waits for its clients (4 s).
+_STEP_S = 2
 # Longer than any timeout of a living cluster.
 LONG_PAUSE_S = 8.0
 _CUT_S = 5.0
@@ -47,6 +49,7 @@ _MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
     r"AeronEvent: WARN - commit-pos counter unexpectedly closed, terminating",
     r"ClusterEvent: WARN - service terminate: logPosition=\d+, and the consensus module ends by itself",
     r"ClusterTermination: ERROR - unexpected termination",
+    r"PublicationUnavailableError: ERROR - publication is not connected",  # a native one does not wait for the answer
 )
 _FAILING = (r"^(another than the \d+ recorded messages of )?__main__\.ArmedError",)
 _NO_LOG_BUFFER = (r"RegistrationError: ERROR - cannot add .*: ERROR - insufficient usable storage for new log",)
@@ -265,6 +268,43 @@ def cut_link_between_followers(scenario: Scenario, choice: random.Random) -> Non
     scenario.recover()
 
 
+@fault("network")
+def cut_ways_from_leader(scenario: Scenario, choice: random.Random) -> None:
+    """What the leader sends reaches no other member, and it hears them all: another one leads, and it follows."""
+    leader = scenario.leader()
+    others = [member for member in scenario.cluster.members if member is not leader]
+    for other in others:
+        scenario.cluster.cut_way(leader, other)
+    scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+    for other in others:
+        scenario.cluster.heal_way(leader, other)
+    scenario.recover(leader)
+
+
+@fault("network")
+def cut_ways_to_leader(scenario: Scenario, choice: random.Random) -> None:
+    """The leader hears no other member, and they hear it: it stands back, or it leads again when it hears them."""
+    leader = scenario.leader()
+    others = [member for member in scenario.cluster.members if member is not leader]
+    for other in others:
+        scenario.cluster.cut_way(other, leader)
+    scenario.pass_time(choice.uniform(SHORT_PAUSE_S, LONG_PAUSE_S))
+    for other in others:
+        scenario.cluster.heal_way(other, leader)
+    scenario.recover(leader)
+
+
+@fault("network")
+def cut_way_from_follower(scenario: Scenario, choice: random.Random) -> None:
+    """What a follower sends does not reach the leader, which it hears: the leader goes on without it."""
+    leader = scenario.leader()
+    follower = scenario.follower(choice)
+    scenario.cluster.cut_way(follower, leader)
+    scenario.pass_time(choice.uniform(SHORT_PAUSE_S, LONG_PAUSE_S))
+    scenario.cluster.heal_way(follower, leader)
+    scenario.recover()
+
+
 # Disk
 
 
@@ -294,7 +334,7 @@ def snapshot_on_full_disk(scenario: Scenario, choice: random.Random) -> None:
     before = [other.node.snapshot_count or 0 for other in others]
     was_leader = scenario.leader() is member
     scenario.disk.fill(leaving=8 * 1024 * 1024)
-    scenario.leader().node.cluster_tool("snapshot")
+    scenario.ask_for_snapshot()
     if not was_leader:
         for other, count in zip(others, before, strict=True):
             other.node.await_counter(CounterType.SNAPSHOT_COUNTER, count + 1, RECOVERY_LIMIT_S)
@@ -320,7 +360,7 @@ def fill_driver_directory(scenario: Scenario, choice: random.Random) -> None:
     assert scenario.base_disk is not None
     member = scenario.limited_member
     scenario.base_disk.fill()
-    scenario.leader().node.cluster_tool("snapshot")
+    scenario.ask_for_snapshot()
     wait_until(
         lambda: not member.is_running or scenario.has_error(member, "insufficient usable storage"),
         RECOVERY_LIMIT_S,
@@ -347,6 +387,38 @@ def tear_log(scenario: Scenario, choice: random.Random) -> None:
     scenario.recover(follower)
     needed = 1 if follower.node.archive_kind == "java" else 0
     assert scenario.repairs.total() == before + needed, f"a torn recording needed other than {needed} repairs"
+
+
+@fault("warp")
+def slow_disk(scenario: Scenario, choice: random.Random) -> None:
+    """Each write of a member's archive takes its time, that of the leader or a follower: the others go on."""
+    member = choice.choice(scenario.cluster.members)
+    with scenario.warped(member, write_us=choice.randrange(20_000, 200_000)):
+        scenario.pass_time(choice.uniform(SHORT_PAUSE_S, LONG_PAUSE_S))
+        scenario.await_progress()
+    scenario.recover(member)
+
+
+# Clocks
+
+
+@fault("warp")
+def step_clock(scenario: Scenario, choice: random.Random) -> None:
+    """A member's time of day is set forward or back by less than what driver and clients wait, and then right again."""
+    member = choice.choice(scenario.cluster.members)
+    with scenario.warped(member, step_s=choice.choice((-1, 1)) * choice.randrange(1, _STEP_S + 1)):
+        scenario.await_progress()
+        scenario.pass_time(SHORT_PAUSE_S)
+    scenario.recover(member)
+
+
+@fault("warp", errors=(*_DRIVER_GONE, *_GIVEN_UP, *_MODULE_GONE))
+def step_clock_far(scenario: Scenario, choice: random.Random) -> None:
+    """The leader's time of day is set forward by half a minute, and then right again: its parts give each other up."""
+    leader = scenario.leader()
+    with scenario.warped(leader, step_s=30):
+        scenario.pass_time(SHORT_PAUSE_S)
+    scenario.recover(leader)
 
 
 # Services that misbehave
@@ -382,7 +454,7 @@ def raise_in_callbacks(scenario: Scenario, choice: random.Random) -> None:
 def raise_in_snapshot(scenario: Scenario, choice: random.Random) -> None:
     """The snapshot fails on all members: it is given up, the cluster goes on, and the next one is taken."""
     scenario.command(Op.ARM, Armed.SNAPSHOT)
-    scenario.leader().node.cluster_tool("snapshot")
+    scenario.ask_for_snapshot()
     scenario.await_our_error("ArmedError: SNAPSHOT")
     scenario.await_progress()
     scenario.cluster.take_snapshot()

@@ -31,6 +31,7 @@ class Op(enum.IntEnum):
     TERMINATE = 11
     SESSIONS = 12
     FORK = 13
+    GET = 14
 
 
 class Status(enum.IntEnum):
@@ -40,6 +41,7 @@ class Status(enum.IntEnum):
     DUPLICATE = 1
     GAP = 2
     STATE = 3
+    VALUE = 4
     INVALID = 255
 
 
@@ -94,7 +96,8 @@ ANSWER = struct.Struct("<BqqqQ")
 """Status, client id, number, log position, hash.
 
 The number is the last sequence of that client, and the hash the chain; or, with STATE, the number of timers and relays
-that are still to come, and the hash the digest.
+that are still to come, and the hash the digest; or, with VALUE, which comes ahead of the answer to a GET, the
+sequence of that command, and the value of the account.
 """
 RELAY = struct.Struct("<qqqq")
 """Client id, sequence, key, value; service 1 and 2 send it with their :func:`of_service` sequence and key."""
@@ -106,6 +109,9 @@ SNAPSHOT_MAGIC = int.from_bytes(b"LEDGER02", "little")
 
 SLOW_CALLBACK_MS = 7_000
 """How long a slow callback takes: longer than driver and clients of QUICK_FAILOVER wait for each other."""
+
+ACCOUNTS_OF_RELAYS = 1024
+"""Relays add to the accounts below this one."""
 
 _SERVICE_ID_SHIFT = 56
 _PRIME = 0x9E3779B97F4A7C15

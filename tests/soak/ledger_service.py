@@ -35,6 +35,7 @@ from container.api import (
 from container.errors import ClusterTermination, ForkedError
 from tests.resources import append_holdings
 from tests.soak.ledger import (
+    ACCOUNTS_OF_RELAYS,
     ANSWER,
     COMMAND,
     JOURNAL_RECORD,
@@ -153,7 +154,7 @@ class SequencedLedgerService(ClusteredService):
             self._anomaly(Anomaly.RELAY_NOT_SENT, key)
         if self._service_id and service_id_of(key) == self._service_id - 1:
             self._relay(client_id, sequence, key, value)
-        self.ledger.add(key % 1024, value)
+        self.ledger.add(key % ACCOUNTS_OF_RELAYS, value)
         self._event(Kind.RELAYED, timestamp, client_id, sequence)
 
     def _on_command(self, session: ClientSession, timestamp: int, buffer: MessageBuffer) -> None:
@@ -175,6 +176,8 @@ class SequencedLedgerService(ClusteredService):
             raise ArmedError("on_session_message")
         if number == Op.TERMINATE and self._is_switched(f"terminate{suffix(self._service_id)}"):
             raise ClusterTermination(is_expected=False)
+        if number == Op.GET:
+            self._offer(session, Status.VALUE, client_id, sequence, self.ledger.accounts.get(key, 0) % 2**64)
         self._answer(session, Status.OK, client_id)
 
     def _carry_out(self, number: int, timestamp: int, client_id: int, sequence: int, key: int, value: int) -> None:

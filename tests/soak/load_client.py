@@ -15,14 +15,15 @@ from container.client import AeronCluster, EgressListener
 from container.errors import ContainerError
 from container.testing.processes.process import wait_until
 from container.transport.idle_strategy import SleepingIdleStrategy
-from tests.soak.ledger import ANSWER, COMMAND, Op, Status
+from tests.linearizable.soak_history import SoakHistory
+from tests.soak.ledger import ACCOUNTS_OF_RELAYS, ANSWER, COMMAND, Op, Status
 
 _WINDOW = 32
 _RESEND_AFTER_S = 1.0
 _REWIND_PAUSE_S = 0.1
 _CONNECT_TIMEOUT_S = 5.0
 _MAX_PADDING = 6_000
-_ACCOUNTS = 512
+_ACCOUNTS = range(ACCOUNTS_OF_RELAYS, ACCOUNTS_OF_RELAYS + 128)
 
 
 class State(NamedTuple):
@@ -40,7 +41,15 @@ class LoadClient(EgressListener):
     for a second, everything that was not answered is sent again. A lost session is replaced by a new one.
     """
 
-    def __init__(self, client_id: int, settings: dict[str, Any], *, seed: int = 0, rate: float = 500.0) -> None:
+    def __init__(
+        self,
+        client_id: int,
+        settings: dict[str, Any],
+        *,
+        seed: int = 0,
+        rate: float = 500.0,
+        history: SoakHistory | None = None,
+    ) -> None:
         """Start the thread; it connects at once, and sends after :meth:`resume`.
 
         Args:
@@ -48,6 +57,7 @@ class LoadClient(EgressListener):
             settings: of a :class:`~container.client.ClientContext`.
             seed: decides the commands.
             rate: commands per second, at most.
+            history: takes what is asked of accounts.
         """
         self.client_id = client_id
         self.acknowledged = 0
@@ -65,6 +75,7 @@ class LoadClient(EgressListener):
         self._settings = settings
         self._random = random.Random(seed * 1_000_003 + client_id)
         self._pause_s = 1.0 / rate
+        self._history = history
         self._outstanding: deque[bytes] = deque()
         self._made_s: deque[float] = deque()
         self._next = 1
@@ -221,6 +232,8 @@ class LoadClient(EgressListener):
         if not self._outstanding:
             self._last_progress_s = time.monotonic()
         self._made_s.append(time.monotonic())
+        if self._history is not None:
+            self._history.begin(self.client_id, self.sent + 1, op, key, value)
         self._outstanding.append(COMMAND.pack(op, self.client_id, self.sent + 1, key, value) + self._choose_padding())
 
     def _choose_padding(self) -> bytes:
@@ -237,7 +250,9 @@ class LoadClient(EgressListener):
             return Op.RELAY, unique, self._random.randrange(-1_000, 1_000)
         if choice < 0.151:
             return Op.RAISE, 0, 0
-        return Op.ADD, self._random.randrange(_ACCOUNTS), self._random.randrange(-(2**62), 2**62)
+        if choice < 0.4:
+            return Op.GET, self._random.choice(_ACCOUNTS), 0
+        return Op.ADD, self._random.choice(_ACCOUNTS), self._random.randrange(-(2**62), 2**62)
 
     # What the cluster says
 
@@ -246,6 +261,9 @@ class LoadClient(EgressListener):
         if status == Status.STATE:
             self._is_read_wanted = False
             self._states.append(State(sequence, position, value))
+        elif status == Status.VALUE:
+            if self._history is not None:
+                self._history.take_value(self.client_id, sequence, value)
         elif status in (Status.OK, Status.DUPLICATE):
             if status == Status.OK:
                 self.positions.append(position)
@@ -263,6 +281,8 @@ class LoadClient(EgressListener):
         while self.acknowledged < sequence:
             self._outstanding.popleft()
             self.acknowledged += 1
+            if self._history is not None:
+                self._history.end(self.client_id, self.acknowledged)
             self._last_progress_s = time.monotonic()
             self.longest_wait_s = max(self.longest_wait_s, self._last_progress_s - self._made_s.popleft())
         self._next = max(self._next, self.acknowledged + 1)

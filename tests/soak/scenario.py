@@ -7,30 +7,34 @@ import os
 import random
 import re
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from container.client import AeronCluster
+from container.errors import ContainerError
 from container.files.cnc_file import MARK_FILE_TERMINATED
 from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
 from container.testing.processes.network import Network
 from container.testing.processes.process import ProcessEndedError, wait_until
+from tests.linearizable.soak_history import SoakHistory
 from tests.soak import checks, repairs, services
 from tests.soak.disk import SmallDisk
 from tests.soak.ledger import Armed, Kind, Ledger, Op, Times, suffix
 from tests.soak.load_client import LoadClient, State
 from tests.soak.resource_watch import ResourceWatch
 from tests.soak.slow_clients import SlowClients
+from tests.soak.warp import Warp
 
-type Need = Literal["network", "disk", "separate"]
+type Need = Literal["network", "disk", "separate", "warp"]
 
 ROOT = Path(__file__).parents[2]
 JAVA_LEDGER = JavaService("container.tests.SequencedLedgerService")
@@ -54,6 +58,8 @@ CRASHING_CLIENT_IDS = 1000
 SLOW_CLIENT_IDS = 2000
 DISK_MIB = 2048
 BASE_DISK_MIB = 1024
+PART_KINDS: Mapping[str, ArchiveKind | None] = {"N": "native", "J": None}
+"""By a member's letter: whose driver, archive and consensus module it has."""
 LIMITED_MEMBER_ID = 1
 """The member whose disks can be full, and whose driver, archive and consensus module are separate."""
 
@@ -86,36 +92,51 @@ class Scenario:
 
     def __init__(
         self,
-        java_classes: Path,
+        java_classes: Path | None,
         *,
         seed: int = 0,
         member_count: int = 3,
+        kinds: str | None = None,
         client_count: int = 2,
         rate: float = 300.0,
-        java_members: Collection[int] = (0,),
+        java_members: Collection[int] | None = None,
         service_count: int = 1,
         has_network: bool = False,
         has_small_disk: bool = False,
+        has_warps: bool = False,
         separate_processes: Collection[int] = (),
         archives: Sequence[ArchiveKind | None] = (),
         properties: Mapping[str, str] | None = None,
+        history: SoakHistory | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Describe it; nothing is started."""
+        """Describe it; nothing is started.
+
+        Args:
+            java_classes: the compiled programs of ``tests/java``, where a part is Java's.
+            kinds: a letter for each member: N where driver, archive and consensus module are ours, J where they are
+                Java's. All are Java's by default.
+            java_members: those whose service container is Java's: by default those of letter J, and without ``kinds``
+                the first.
+            archives: whose archive each member has, where its letter does not decide it.
+        """
         self._java_classes = java_classes
         self._seed = seed
-        self._member_count = member_count
+        self._kinds = kinds
+        self._member_count = member_count if kinds is None else len(kinds)
         self._client_count = client_count
         self._rate = rate
-        self._java_members = java_members
+        self._java_members = _members_of_java(kinds) if java_members is None else java_members
         self._service_count = service_count
         self._has_network = has_network
         self._has_small_disk = has_small_disk
+        self._has_warps = has_warps
         self._separate_processes = separate_processes
         self._archives = archives
         self._properties = {"aeron.archive.low.storage.space.threshold": "16m", **(properties or {})}
         self._stack = ExitStack()
         self.say = say
+        self.history = history
         self.cluster: LocalCluster
         self.clients: list[LoadClient] = []
         #: Sessions that a test has opened beside those of the clients, and that are to stay.
@@ -124,6 +145,7 @@ class Scenario:
         self.disk: SmallDisk | None = None
         self.base_disk: SmallDisk | None = None
         self._disks: list[SmallDisk] = []
+        self._warp: Warp | None = None
         self._crash_count = self._slow_count = 0
         self._begin_s = self._end_s = 0.0
         self._expected_errors: set[str] = set()
@@ -154,14 +176,20 @@ class Scenario:
     def _start(self) -> None:
         count = self._member_count
         network = self._stack.enter_context(Network(LocalCluster.network_hosts(count))) if self._has_network else None
+        kinds = self._parts_by_letter()
+        if self._has_warps:
+            self._warp = Warp(Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="warps-"))))
         self.cluster = LocalCluster(
             {member_id: self._services(member_id) for member_id in range(count)},
             member_count=count,
-            class_path=[self._java_classes],
+            class_path=[] if self._java_classes is None else [self._java_classes],
             network=network,
             separate_processes=self._separate_processes,
-            archives=self._archives,
+            drivers=kinds,
+            archives=self._archives or kinds,
+            consensus_modules=kinds,
             properties=self._properties,
+            environments=self._environments(),
         )
         # Before the cluster is closed, which removes the directory below which the disk is mounted; and its processes
         # end before that.
@@ -181,6 +209,14 @@ class Scenario:
         except Exception as error:
             error.add_note(self.cluster.report())
             raise
+
+    def _parts_by_letter(self) -> list[ArchiveKind | None]:
+        return [None] * self._member_count if self._kinds is None else [PART_KINDS[letter] for letter in self._kinds]
+
+    def _environments(self) -> dict[int, dict[str, str]]:
+        if self._warp is None:
+            return {}
+        return {member_id: self._warp.environment(str(member_id)) for member_id in range(self._member_count)}
 
     def _mount_disks(self, member: LocalMember) -> None:
         """What fills one leaves those below it alone. The journals, which belong to the checks, are never full."""
@@ -208,7 +244,8 @@ class Scenario:
 
     def add_client(self, client_id: int) -> LoadClient:
         """Connect one more client, which sends after its ``resume``."""
-        client = LoadClient(client_id, self.cluster.client_settings(), seed=self._seed, rate=self._rate)
+        settings = self.cluster.client_settings()
+        client = LoadClient(client_id, settings, seed=self._seed, rate=self._rate, history=self.history)
         self.clients.append(client)
         return client
 
@@ -268,6 +305,11 @@ class Scenario:
         longest_wait_s = max(client.longest_wait_s for client in self.clients)
         timing = Timing(self._end_s, longest_wait_s, time.monotonic() - self._begin_s)
         self.timings.setdefault(fault.name, []).append(timing)
+
+    def ask_for_snapshot(self) -> None:
+        """Ask the leader for a snapshot that may fail."""
+        with suppress(ContainerError):
+            self.leader().node.ask_for("snapshot")
 
     # Load
 
@@ -365,6 +407,16 @@ class Scenario:
     def is_ours(self, member: LocalMember) -> bool:
         """Whether a member runs our container, and not Java's."""
         return member.member_id not in self._java_members
+
+    @contextmanager
+    def warped(self, member: LocalMember, *, step_s: int = 0, write_us: int = 0) -> Iterator[None]:
+        """Have the time of day of a member off by some seconds, and each of its writes take longer, in a block."""
+        assert self._warp is not None
+        self._warp.set(str(member.member_id), step_s=step_s, write_us=write_us)
+        try:
+            yield
+        finally:
+            self._warp.set(str(member.member_id))
 
     # Recovery
 
@@ -508,6 +560,8 @@ class Scenario:
         findings.raise_if_any()
         self.measure()
         ledger = checks.check_snapshots(self.cluster, self.clients)
+        if self.history is not None:
+            self.say(f"histories of accounts: {self.history.check(ledger.accounts)}")
         self.say(
             f"equal hashes {state.digest:016x} of {len(self.cluster.members)} members at log position "
             f"{state.position}; {findings.events} events in {findings.runs} journals"
@@ -579,6 +633,10 @@ class Scenario:
         search = re.compile("|".join([*EXPECTED_ERRORS, *self._expected_errors, *of_others])).search
         missed = services.missed_messages(text for _member_id, _name, text in self.all_errors())
         return [*(text for text in self.our_errors() if not search(text)), *missed]
+
+
+def _members_of_java(kinds: str | None) -> list[int]:
+    return [0] if kinds is None else [member_id for member_id, letter in enumerate(kinds) if letter == "J"]
 
 
 def has_begun(member: LocalMember, since_ns: int) -> bool:

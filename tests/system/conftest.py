@@ -17,7 +17,7 @@ from container.errors import ContainerError
 from container.testing.processes.java_tools import JVM_FLAGS, JavaError, compile_java, resolve_jar
 from container.testing.processes.local_cluster import Node
 from tests.soak.scenario import Scenario
-from tests.system.harness import Scenarios
+from tests.system.harness import Parts, Scenarios
 
 JAVA_SOURCES = Path(__file__).parents[1] / "java"
 # A JVM that the archive of classes does not fit does without it and says nothing.
@@ -105,10 +105,16 @@ def node(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[NodeFac
     nodes.clear()
 
 
-@pytest.fixture(scope="module")
-def scenarios(java_classes: Path) -> Iterator[Scenarios]:
+@pytest.fixture(
+    scope="module", params=[pytest.param("NNN", id="native"), pytest.param(None, id="java", marks=pytest.mark.slow)]
+)
+def scenarios(request: pytest.FixtureRequest) -> Iterator[Scenarios]:
     """Gives a scenario with these settings for a ``with`` block: that of the last block, if that ended well and had the
-    same settings, else a new one."""
+    same settings, else a new one.
+
+    Its members are three native ones, then, in tests that are slow, three of Java's, of which the first has Java's
+    container and the others have ours.
+    """
     stack = ExitStack()
     kept: list[tuple[dict[str, Any], Scenario]] = []
 
@@ -118,10 +124,13 @@ def scenarios(java_classes: Path) -> Iterator[Scenarios]:
 
     @contextmanager
     def use(**settings: Any) -> Iterator[Scenario]:
+        kinds = settings.setdefault("kinds", request.param)
         if kept and kept[0][0] != settings:
             end()
         if not kept:
-            kept.append((settings, stack.enter_context(Scenario(java_classes, **settings))))
+            needs_java = kinds is None or "J" in kinds or settings.get("java_members")
+            classes = request.getfixturevalue("java_classes") if needs_java else None
+            kept.append((settings, stack.enter_context(Scenario(classes, **settings))))
         scenario = kept[0][1]
         try:
             yield scenario
@@ -132,6 +141,13 @@ def scenarios(java_classes: Path) -> Iterator[Scenarios]:
 
     yield use
     end()
+
+
+@pytest.fixture(params=["native", pytest.param("java", marks=pytest.mark.slow)])
+def parts(request: pytest.FixtureRequest) -> Parts:
+    """Settings of a :class:`LocalCluster`: all members are native ones, then, in tests that are slow, Java's nodes."""
+    native: Parts = {"drivers": "native", "archives": "native", "consensus_modules": "native"}
+    return native if request.param == "native" else {}
 
 
 @pytest.hookimpl(wrapper=True)

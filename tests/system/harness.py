@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict
 
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
+from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process, wait_until
 from tests.limits import LIMIT_S
@@ -22,6 +23,15 @@ from tests.soak.scenario import Scenario
 
 type NodeFactory = Callable[..., Node]
 type Scenarios = Callable[..., AbstractContextManager[Scenario]]
+
+
+class Parts(TypedDict, total=False):
+    """Whose parts the members of a :class:`~container.testing.cluster.LocalCluster` have; Java's where not given."""
+
+    drivers: ArchiveKind
+    archives: ArchiveKind
+    consensus_modules: ArchiveKind
+
 
 ROOT = Path(__file__).parents[2]
 ECHO_SERVICE = [sys.executable, str(ROOT / "examples" / "echo_service.py")]

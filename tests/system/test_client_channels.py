@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from container.errors import TimedOutError
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.local_cluster import JavaService, LocalCluster
 from tests.limits import LIMIT_S
-from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory, run_echo_client
+from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory, Parts, run_echo_client
 from tests.system.test_client import Collecting, poll_until, settings, start_echo
 
 pytestmark = pytest.mark.nodes("native", "java")
@@ -102,13 +103,13 @@ def test_ingress_is_one_channel_to_the_leader(node: NodeFactory) -> None:
 
 @pytest.mark.slow
 @needs_multicast
-def test_a_new_leader_is_followed_over_multicast(multicast: str, request: pytest.FixtureRequest) -> None:
-    classes = request.getfixturevalue("java_classes")
+def test_a_new_leader_is_followed_over_multicast(multicast: str, java_classes: Path, parts: Parts) -> None:
     listener = Collecting()
     with LocalCluster(
         [JavaService(JAVA_ECHO_SERVICE)],
-        class_path=[classes],
+        class_path=[java_classes],
         properties={"aeron.cluster.ingress.channel": multicast},
+        **parts,
     ) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()

@@ -13,16 +13,16 @@ from container.testing.processes.local_cluster import LocalCluster, LocalMember,
 from examples.ledger_client import LedgerClient
 from examples.ledger_service import WINDOW
 from tests.limits import LIMIT_S
-from tests.system.harness import ROOT
+from tests.system.harness import ROOT, Parts
 
 TRANSFERS_OF_A_PHASE = 50_000
 KILL_AFTER = 20_000
 
 
 @pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
+def cluster(parts: Parts) -> Iterator[LocalCluster]:
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    with LocalCluster([Service([sys.executable, "-m", "examples.ledger_service"], environment)]) as cluster:
+    with LocalCluster([Service([sys.executable, "-m", "examples.ledger_service"], environment)], **parts) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
         yield cluster

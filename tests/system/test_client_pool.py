@@ -24,7 +24,7 @@ from container.client import (
 from container.errors import OutcomeUnknownError
 from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
 from tests.pauses import pause
-from tests.system.harness import ECHO_SERVICE, JAVA_ECHO_SERVICE, ROOT, NodeFactory
+from tests.system.harness import ECHO_SERVICE, JAVA_ECHO_SERVICE, ROOT, NodeFactory, Parts
 from tests.system.test_client import settings, start_echo
 from tests.threaded_members import key_of
 
@@ -138,12 +138,13 @@ def test_pooled_sessions_are_the_clusters_sessions(node: NodeFactory) -> None:
 
 
 @pytest.mark.slow
-def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Path) -> None:
+def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Path, parts: Parts) -> None:
     gateway = Gateway()
     with LocalCluster(
         [JavaService(JAVA_ECHO_SERVICE)],
         class_path=[java_classes],
         properties={"aeron.cluster.max.sessions": str(SESSIONS + LATECOMERS + 1)},
+        **parts,
     ) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
@@ -181,12 +182,12 @@ def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Pa
 
 
 @pytest.mark.slow
-def test_an_asyncio_pool_outlives_a_leader_that_is_killed_and_all_members() -> None:
+def test_an_asyncio_pool_outlives_a_leader_that_is_killed_and_all_members(parts: Parts) -> None:
     """Each request is answered, or fails with an error that says that its outcome is unknown; no session is gone."""
     outcomes: Counter[str] = Counter()
     properties = {"aeron.cluster.max.sessions": str(2 * ASYNC_SESSIONS)}
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    with LocalCluster([Service(ECHO_SERVICE, environment)], properties=properties) as cluster:
+    with LocalCluster([Service(ECHO_SERVICE, environment)], properties=properties, **parts) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
 

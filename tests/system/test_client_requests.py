@@ -16,7 +16,7 @@ from container.errors import LeaderChangedError
 from container.testing.processes.local_cluster import LocalCluster, Service
 from tests.limits import LIMIT_S
 from tests.pauses import pause
-from tests.system.harness import ECHO_SERVICE, ROOT
+from tests.system.harness import ECHO_SERVICE, ROOT, Parts
 from tests.threaded_members import key_of
 
 IN_FLIGHT = 1000
@@ -26,9 +26,9 @@ PAUSE_S = 0.1
 
 
 @pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
+def cluster(parts: Parts) -> Iterator[LocalCluster]:
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    with LocalCluster([Service(ECHO_SERVICE, environment)]) as cluster:
+    with LocalCluster([Service(ECHO_SERVICE, environment)], **parts) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
         yield cluster

@@ -1,4 +1,4 @@
-"""Three members, Java's container and ours mixed, under load: members that were away get all that they missed.
+"""Three members, native ones or Java's with both containers, under load: who was away gets all that it missed.
 
 What holds after each test is what holds after a fault: see ``test_cluster_faults.py``.
 """

@@ -19,7 +19,7 @@ from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.local_cluster import LocalCluster, Node, Service
 from container.testing.processes.process import Process, wait_until
 from tests.limits import LIMIT_S
-from tests.system.harness import COMMAND, LEDGER_SERVICE, ROOT, NodeFactory, run_ledger_client, start
+from tests.system.harness import COMMAND, LEDGER_SERVICE, ROOT, NodeFactory, Parts, run_ledger_client, start
 from tests.system.test_native_archive import PUTS
 
 pytestmark = [pytest.mark.timeout(180)]
@@ -108,8 +108,8 @@ def test_the_exporter_serves_what_a_node_counts(
 
 
 @pytest.mark.slow
-def test_of_three_members_one_leads_before_and_after_the_leader_s_death(java_classes: Path, tmp_path: Path) -> None:
-    with LocalCluster([Service(LEDGER_SERVICE)], class_path=[java_classes]) as cluster:
+def test_of_three_members_one_leads_before_and_after_the_leader_s_death(tmp_path: Path, parts: Parts) -> None:
+    with LocalCluster([Service(LEDGER_SERVICE)], **parts) as cluster:
         leader = cluster.start().await_ready()
         directories = [member.node.cluster_dir for member in cluster.members]
         with exporting(tmp_path, *directories) as scraped:

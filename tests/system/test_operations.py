@@ -24,7 +24,7 @@ from container.testing.processes.local_cluster import LocalCluster, Service
 from tests.documents import ROOT, all_blocks
 from tests.limits import LIMIT_S
 from tests.soak import disk
-from tests.system.harness import LEDGER_SERVICE
+from tests.system.harness import LEDGER_SERVICE, Parts
 from tests.system.test_node_disk import FULL
 from tests.test_cluster_node import HOST, SERVICE, Command
 
@@ -205,8 +205,8 @@ def test_a_member_whose_disk_was_full_goes_on_when_there_is_space(
 
 
 @pytest.mark.slow
-def test_three_members_are_restarted_one_after_the_other_followers_first(java_classes: Path) -> None:
-    with LocalCluster([Service(LEDGER_SERVICE)], class_path=[java_classes]) as cluster:
+def test_three_members_are_restarted_one_after_the_other_followers_first(parts: Parts) -> None:
+    with LocalCluster([Service(LEDGER_SERVICE)], **parts) as cluster:
         leader = cluster.start().await_ready()
         cluster.take_snapshot()
         for member in [*cluster.followers, leader]:

@@ -32,6 +32,7 @@ from tests.system.harness import (
     LEDGER_SERVICE,
     REPORTING_SERVICE,
     NodeFactory,
+    Parts,
     release,
     run_ledger_client,
     start,
@@ -353,8 +354,8 @@ def test_a_recording_log_is_validated_by_the_node_or_without_it(node: NodeFactor
 
 
 @pytest.fixture
-def three_members(java_classes: Path) -> Iterator[LocalCluster]:
-    with LocalCluster([Service(LEDGER_SERVICE)], class_path=[java_classes]) as cluster:
+def three_members(java_classes: Path, parts: Parts) -> Iterator[LocalCluster]:
+    with LocalCluster([Service(LEDGER_SERVICE)], class_path=[java_classes], **parts) as cluster:
         yield cluster
 
 

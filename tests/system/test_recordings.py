@@ -27,6 +27,7 @@ from tests.system.harness import (
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,
+    Parts,
     await_report,
     recordings,
     release,
@@ -363,8 +364,8 @@ def cluster() -> Iterator[ClusterFactory]:
         made.close()
 
 
-def test_members_logs_agree_over_the_death_of_a_leader(cluster: ClusterFactory) -> None:
-    three = cluster([PYTHON_LEDGER]).start()
+def test_members_logs_agree_over_the_death_of_a_leader(cluster: ClusterFactory, parts: Parts) -> None:
+    three = cluster([PYTHON_LEDGER], **parts).start()
     leader = three.await_ready()
     three.start_client_driver()
     answers = Counting()

@@ -22,7 +22,7 @@ from tests.replay_world import egress, of_kind, replayed, rows
 from tests.soak.ledger import ANSWER, COMMAND, Op
 from tests.soak.ledger_service import SequencedLedgerService
 from tests.soak.scenario import PYTHON_LEDGER
-from tests.system.harness import REPORTING_SERVICE, CommandClient, NodeFactory, await_report, reports, start
+from tests.system.harness import REPORTING_SERVICE, CommandClient, NodeFactory, Parts, await_report, reports, start
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.nodes("native", "java")]
 
@@ -150,9 +150,9 @@ class Answers(EgressListener):
 
 
 @pytest.mark.slow
-def test_replays_of_three_members_are_the_same_over_the_death_of_a_leader(tmp_path: Path) -> None:
+def test_replays_of_three_members_are_the_same_over_the_death_of_a_leader(tmp_path: Path, parts: Parts) -> None:
     listener, sequence = Answers(), 0
-    with LocalCluster([PYTHON_LEDGER]).start() as three:
+    with LocalCluster([PYTHON_LEDGER], **parts).start() as three:
         leader = three.await_ready()
         three.start_client_driver()
         settings = three.client_settings()

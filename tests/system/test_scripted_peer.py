@@ -3,142 +3,44 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from container.aeron import AeronClient, MediaDriver
+from container.codecs import messages as codecs
 from container.common.aeron_defaults import LOG_STREAM_ID
 from container.consensus.election_host import ElectionState
 from container.testing.memory import transport_probe as seam
-from container.testing.processes.endpoints import MemberEndpoints, PortReservation, members_string
-from container.testing.processes.local_cluster import QUICK_FAILOVER, SMALL_JVM_FLAGS, CounterType, LocalMember, Service
+from container.testing.processes.process import wait_until
+from container.transport.streams import Publication
 from tests.limits import LIMIT_S
-from tests.scripted_peer import ScriptedPeer
-from tests.system.harness import ECHO_SERVICE, NodeFactory
+from tests.system.harness import NodeFactory, module_errors
+from tests.system.trio import (
+    APP_VERSION,
+    HEARTBEAT_TIMEOUT_S,
+    JAVA,
+    NULL_VALUE,
+    PEER,
+    UPSTREAMS_PROTOCOL_VERSION,
+    Trio,
+    started_trio,
+)
 
-PEER = 2
-JAVA = (0, 1)
-HEARTBEAT_TIMEOUT_S = 2.0
-UPSTREAMS_PROTOCOL_VERSION = 1 << 16
-APP_VERSION = 1
-RECORDING_ID, SESSION_ID = 600, 777
-NULL_VALUE = -1
 CATCHING_UP = 1
-PROPERTIES = {**QUICK_FAILOVER, "aeron.cluster.termination.timeout": f"{2 * LIMIT_S:.0f}s"}
-
-
-class Trio:
-    """Two members of Java's, which are started, and a peer."""
-
-    def __init__(self, node: NodeFactory, client: AeronClient, endpoints: Sequence[MemberEndpoints]) -> None:
-        self.members = [
-            LocalMember(
-                node(member_id=each, members=endpoints, properties=PROPERTIES, jvm_flags=SMALL_JVM_FLAGS),
-                [Service(ECHO_SERVICE)],
-            )
-            for each in JAVA
-        ]
-        self.peer = ScriptedPeer(client, members_string(endpoints), PEER)
-        for member in self.members:
-            member.start()
-
-    def state(self, member_id: int) -> int | None:
-        """Of a member's election."""
-        return self.members[member_id].node.counter_value(CounterType.ELECTION_STATE)
-
-    def canvass(self, log_leadership_term_id: int, log_position: int) -> None:
-        """Have the peer look for a leader, with a log that it pretends to have."""
-        self.peer.habit = lambda: [
-            self.peer.publisher.canvass_position(each, log_leadership_term_id, log_position, log_leadership_term_id)
-            for each in self.peer.members.others()
-        ]
-
-    def hear_canvass(self) -> dict[int, tuple[int, int]]:
-        """Wait until both members look for a leader; term and position of the end of their logs."""
-        self.peer.heard.clear()
-        found = {}
-        for each in JAVA:
-            said = self.peer.hear("CanvassPosition", LIMIT_S, follower_member_id=each)
-            assert said["protocol_version"] == UPSTREAMS_PROTOCOL_VERSION
-            found[each] = said["log_leadership_term_id"], said["log_position"]
-        return found
-
-    def follow(self, newer_than: int = NULL_VALUE) -> dict[str, Any]:
-        """Vote for who asks first in each term, until one leads, and follow it; its NewLeadershipTerm."""
-        voted = newer_than
-        while True:
-            self.peer.until(
-                lambda: any(each.name in ("RequestVote", "NewLeadershipTerm") for each in self.peer.heard),
-                LIMIT_S,
-                f"a candidate or a leader of a term after {newer_than}",
-            )
-            request = self.peer.take("RequestVote")
-            if request is not None:
-                term_id = request["candidate_term_id"]
-                candidate = self.peer.member(request["candidate_member_id"])
-                self.peer.publisher.place_vote(candidate, term_id, NULL_VALUE, 0, term_id > voted)
-                voted = max(voted, term_id)
-            term = self.peer.take("NewLeadershipTerm")
-            if term is not None and term["leadership_term_id"] > newer_than:
-                leader = self.peer.member(term["leader_member_id"])
-                assert self.peer.publisher.append_position(leader, term["leadership_term_id"], 0, 0)
-                return term
-
-    def win(
-        self, term_id: int, log_leadership_term_id: int, log_position: int, commit_positions: Sequence[int]
-    ) -> None:
-        """Have the peer be elected by both, and say NewLeadershipTerm to each, with that commit position, once."""
-        missing = set(JAVA)
-
-        def ask() -> None:
-            for each in missing:
-                self.peer.publisher.request_vote(self.peer.member(each), log_leadership_term_id, log_position, term_id)
-
-        self.peer.habit = ask
-        while missing:
-            vote = self.peer.hear("Vote", LIMIT_S, candidate_term_id=term_id, candidate_member_id=PEER, vote=True)
-            voter_id = vote["follower_member_id"]
-            assert (vote["log_leadership_term_id"], vote["log_position"]) == (log_leadership_term_id, log_position)
-            missing.discard(voter_id)
-            assert self.peer.publisher.new_leadership_term(
-                self.peer.member(voter_id),
-                log_leadership_term_id,
-                term_id,
-                log_position,
-                NULL_VALUE,
-                term_id,
-                log_position,
-                log_position,
-                commit_positions[voter_id],
-                RECORDING_ID,
-                0,
-                SESSION_ID,
-                APP_VERSION,
-                False,
-            )
-        self.peer.habit = None
-
-    def await_commit(self, leader_member_id: int, beyond: int = 0) -> int:
-        """Wait until a leader says that something beyond a position is committed; up to where."""
-        while True:
-            said = self.peer.hear("CommitPosition", LIMIT_S, leader_member_id=leader_member_id)
-            if said["log_position"] > beyond:
-                return int(said["log_position"])
 
 
 @pytest.fixture
 def trio(node: NodeFactory, tmp_path: Path) -> Iterator[Trio]:
-    ports = PortReservation()
-    endpoints = [MemberEndpoints.take(each, ports) for each in (*JAVA, PEER)]
-    with MediaDriver.launch_embedded(tmp_path / "driver") as driver, AeronClient(driver.aeron_dir) as client:
-        found = Trio(node, client, endpoints)
+    with (
+        MediaDriver.launch_embedded(tmp_path / "driver") as driver,
+        AeronClient(driver.aeron_dir) as client,
+        started_trio(node, client) as found,
+    ):
         yield found
         assert not found.peer.errors
         found.peer.close()
-    ports.close()
 
 
 @pytest.mark.slow  # 20 s
@@ -248,6 +150,76 @@ def test_cm46_a_peer_is_sent_the_log_and_ends_with_its_leader(trio: Trio) -> Non
     assert trio.members[leader.id].node.process.is_running
     assert peer.publisher.termination_ack(leader, term_id, committed)
     peer.until(lambda: trio.members[leader.id].has_ended, LIMIT_S, "the leader to end")
+
+
+@pytest.mark.slow  # 15 s
+def test_what_is_not_for_them_leaves_members_of_upstreams_as_they_are(trio: Trio) -> None:
+    """Ours are to go on as well, and report all of it; upstream's leader reports an ack that nobody waits for."""
+    peer = trio.peer
+    trio.canvass(NULL_VALUE, 0)
+    term = trio.follow()
+    peer.habit = None
+    leader_id, term_id = term["leader_member_id"], term["leadership_term_id"]
+    leader = trio.members[leader_id].node
+    (follower,) = [each.node for each in trio.members if each.member_id != leader_id]
+    committed = trio.await_commit(leader_id)
+    peer.until(lambda: leader.is_leader and follower.election_is_closed, LIMIT_S, "the elected member to lead")
+
+    unknown_id, beyond = 7, committed + 4096
+    position = {"leadership_term_id": term_id, "log_position": beyond}
+    of_an_unknown_member: list[tuple[str, dict[str, int]]] = [
+        (
+            "CanvassPosition",
+            {
+                "log_leadership_term_id": NULL_VALUE,
+                "log_position": 0,
+                "leadership_term_id": NULL_VALUE,
+                "follower_member_id": unknown_id,
+                "protocol_version": UPSTREAMS_PROTOCOL_VERSION,
+            },
+        ),
+        (
+            "Vote",
+            {
+                "candidate_term_id": term_id + 1,
+                "log_leadership_term_id": term_id,
+                "log_position": beyond,
+                "candidate_member_id": leader_id,
+                "follower_member_id": unknown_id,
+                "vote": 1,
+            },
+        ),
+        ("AppendPosition", {**position, "follower_member_id": unknown_id, "flags": 0}),
+        ("CommitPosition", {**position, "leader_member_id": unknown_id}),
+        ("TerminationAck", {**position, "member_id": unknown_id}),
+    ]
+    for_another_one = [("StopCatchup", {"leadership_term_id": term_id, "follower_member_id": PEER})]
+    for member in peer.members.others():
+        for message, fields in of_an_unknown_member + for_another_one:
+            assert isinstance(member.publication, Publication)
+            assert seam.offer(member.publication, codecs.encode("cluster", message, **fields)) > 0
+        assert peer.publisher.termination_ack(member, term_id, beyond)
+    ack_error = "NullPointerException"
+    wait_until(
+        lambda: any(ack_error in each for each in module_errors(leader)), LIMIT_S, "the leader to report the ack"
+    )
+    trio.await_commit(leader_id)
+    assert [trio.state(each) for each in JAVA] == [ElectionState.CLOSED] * len(JAVA)
+    assert leader.is_leader
+    assert leader.commit_position == follower.commit_position == committed
+    assert not any(ack_error in each for each in module_errors(follower))
+    # A vote request is no such message: whoever asks, upstream's leader begins an election.
+    fields = {
+        "log_leadership_term_id": term_id,
+        "log_position": committed,
+        "candidate_term_id": term_id + 1,
+        "candidate_member_id": unknown_id,
+        "protocol_version": UPSTREAMS_PROTOCOL_VERSION,
+    }
+    publication = peer.member(leader_id).publication
+    assert isinstance(publication, Publication)
+    assert seam.offer(publication, codecs.encode("cluster", "RequestVote", **fields)) > 0
+    peer.hear("CanvassPosition", LIMIT_S, follower_member_id=leader_id)
 
 
 @pytest.mark.slow  # 25 s

@@ -12,7 +12,7 @@ from container.client import AeronCluster, EgressListener
 from container.errors import ContainerError
 from container.testing.processes.local_cluster import LocalCluster, LocalMember, Service
 from tests.limits import LIMIT_S
-from tests.system.harness import COMMAND, ROOT
+from tests.system.harness import COMMAND, ROOT, Parts
 
 
 def release(name: str) -> Service:
@@ -22,8 +22,8 @@ def release(name: str) -> Service:
 
 
 @pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster([release("CounterV1")]) as cluster:
+def cluster(parts: Parts) -> Iterator[LocalCluster]:
+    with LocalCluster([release("CounterV1")], **parts) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
         yield cluster

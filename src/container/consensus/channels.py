@@ -75,6 +75,12 @@ def log_publication_channel(
     return str(uri)
 
 
+def term_length(channel: str) -> int:
+    """What a channel says of the length of its terms, in bytes; 0 where it says nothing."""
+    length = ChannelUri.parse(channel).get("term-length")
+    return 0 if length is None else parse_quantity(length, SIZE_FACTORS) or 0
+
+
 def is_multi_destination(template: str) -> bool:
     """Whether the log goes to each follower on its own: over UDP, and to no endpoint that all share."""
     uri = ChannelUri.parse(template)
@@ -305,6 +311,39 @@ def _own_endpoints(settings: ConsensusModuleSettings, members: Sequence[ClusterM
             endpoint = uri.get(name)
             if endpoint:
                 yield endpoint
+
+
+def check_endpoints(members: Sequence[ClusterMember], log_channel: str) -> None:
+    """Refuse endpoints of several members by which one cannot hear or record: ConfigurationError.
+
+    Each port of a log or a catch-up is opened for that alone: a catch-up that ends would take the live log with it.
+    """
+    used: dict[tuple[str, str], str] = {}
+    for member in members:
+        wanted = {"consensus": member.consensus_endpoint}
+        if is_multi_destination(log_channel):
+            wanted["log"] = member.log_endpoint
+        for name, endpoint in wanted.items():
+            if not is_destination(endpoint):
+                raise ConfigurationError(
+                    f"cluster_members: the others cannot send to the {name} endpoint {shown(endpoint)} of member "
+                    f"{member.id}: it takes host:port"
+                )
+        for name, endpoint in (
+            ("log", member.log_endpoint),
+            ("catchup", member.catchup_endpoint),
+            ("ingress", member.ingress_endpoint),
+            ("consensus", member.consensus_endpoint),
+            ("archive", member.archive_endpoint),
+        ):
+            place, what = _host_and_port(endpoint), f"{name} endpoint of member {member.id}"
+            former = used.setdefault(place, what)
+            is_alone = what.startswith(("log", "catchup")) or former.startswith(("log", "catchup"))
+            if former != what and is_alone and place[1] != "0":
+                raise ConfigurationError(
+                    f"cluster_members: {shown(endpoint)} is the {what} and the {former}: give each log and each "
+                    "catch-up a port of its own"
+                )
 
 
 def _host_and_port(endpoint: str) -> tuple[str, str]:

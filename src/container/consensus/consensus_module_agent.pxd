@@ -66,6 +66,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef TimerService _timers
     cdef list _trackers                         # PendingServiceMessageTracker of each service
     cdef MessageAppender _message_appender
+    cdef int64_t _new_log_term_length           # bytes; 0: the driver decides
     cdef LogRecording _recording
     cdef LogCommit _commit
     cdef MemberTermination _termination

@@ -101,7 +101,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             max_concurrent_sessions=settings.max_concurrent_sessions)
         self._egress_channels = channels.egress_channels(settings, context.members)
         self._trackers = [PendingServiceMessageTracker(each) for each in range(settings.service_count)]
-        self._message_appender = ServiceMessageAppender(self._status, self.log_publisher, self._cluster_clock)
+        self._new_log_term_length = channels.term_length(settings.log_channel)
         self._expired_timers = {}
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._ingress_endpoints = self.members.ingress_endpoints()
@@ -161,6 +161,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._recording = LogRecording(context, self._archive)
         self._termination = MemberTermination(
             context, self.members, self._publisher, self._status, self._services, self._recording)
+        self._message_appender = ServiceMessageAppender(
+            self._status, self.log_publisher, self._cluster_clock, self._termination)
         self._upkeep = ArchiveUpkeep(
             context, self._archive, self.members, self._status, self._recording, self._termination, self.backups)
         self._snapshots = MemberSnapshots(
@@ -430,11 +432,16 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cdef int64_t _max_payload_length(self) except -1:
-        """Of a session message in the log (bytes)."""
+        """Of a session message in the log (bytes): the same on each member, whether it writes it or reads it."""
         cdef int64_t length = self.log_publisher.max_payload_length()
-        if length == 0 and self._recording.plan is not None and self._recording.plan.log is not None:
-            length = min(<int64_t> self._recording.plan.log.term_buffer_length // 8, <int64_t> MAX_MESSAGE_LENGTH) - (
-                SESSION_MESSAGE_HEADER_ENCODED_LENGTH)
+        cdef int64_t term_length = self._new_log_term_length
+        if length > 0:
+            return length
+        if self._log_adapter.image is not None:
+            term_length = self._log_adapter.image.term_buffer_length
+        elif self._recording.plan is not None and self._recording.plan.log is not None:
+            term_length = self._recording.plan.log.term_buffer_length
+        length = min(term_length // 8, <int64_t> MAX_MESSAGE_LENGTH) - SESSION_MESSAGE_HEADER_ENCODED_LENGTH
         return length if length > 0 else MAX_MESSAGE_LENGTH
 
     def _refuse_length(self, source, length):
@@ -575,6 +582,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cpdef int on_canvass_position(
             self, int64_t log_leadership_term_id, int64_t log_position, int64_t leadership_term_id,
             int32_t follower_member_id, int32_t protocol_version) except -1:
+        self._catchups.stop(self.members.find(follower_member_id))      # it follows nobody, and asks again
         if self._elections.election is None:
             return self._peers.on_canvass_position(
                 log_leadership_term_id, log_position, leadership_term_id, follower_member_id, protocol_version)
@@ -649,6 +657,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cpdef int on_termination_position(self, int64_t leadership_term_id, int64_t log_position) except -1:
+        if self.members.count() == 1:           # it has no sender's id that could be wrong
+            return self.on_unexpected_message("unexpected TerminationPosition")
         if leadership_term_id == self._status.leadership_term_id and self._status.role == FOLLOWER:
             self._termination.on_position(log_position)
             self._following.hear_leader(self._clock.nano_time())
@@ -806,6 +816,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._attempt(closable.close)
         self._attempt(self._tell_clients)       # without ingress: who connects again waits for the next start
         self._attempt(self._log_adapter_leave)
+        if self._status.role != LEADER:         # whose log ends with its publication; this one's leader goes on
+            self._attempt(self._recording.ask_to_stop)
         for closable in (self.log_publisher, *self._streams()):
             self._attempt(closable.close)
         self._attempt(self._close_sessions)

@@ -28,6 +28,7 @@ from container.common.directories import check_is_there
 from container.common.semantic_version import is_version_compatible
 from container.common.values import shown
 from container.consensus.backup_requests import BACKUP_QUERY, HEARTBEAT_REQUEST, STANDBY_SNAPSHOT
+from container.consensus.channels import check_endpoints
 from container.consensus.cluster_clock import ClusterClock
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
 from container.consensus.consensus_counters import ConsensusModuleCounters
@@ -297,6 +298,8 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
                 f"log_channel={shown(settings.log_channel)}: with {len(self.members)} members it must be of UDP, such "
                 "as aeron:udp?term-length=64m"
             )
+        if len(self.members) > 1:
+            check_endpoints(self.members, str(settings.log_channel))
         self.authenticator = self._given_authenticator or create_authenticator(settings.authenticator)
         if self._given_authorisation_service is not None:
             self.authorisation_service = self._given_authorisation_service

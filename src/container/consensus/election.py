@@ -190,6 +190,7 @@ class Election:
         self._last_published_commit_position = 0
         now_ns = host.now_ns()
         self._pause_until_ns = now_ns + pause_ns
+        self._prepare_from_ns = now_ns
         self._nomination_deadline_ns = now_ns
         # Until when something must have come: a leader's message, followers, the end of what was begun.
         self._deadline_ns = now_ns
@@ -228,6 +229,8 @@ class Election:
     def handle_error(self, now_ns: int, error: BaseException) -> None:
         """Begin again after an error in a step or a handler; after equal ones, only after a pause that grows."""
         self._pause_until_ns = now_ns + self._failures.add(now_ns, error)
+        # The clean-up itself pauses only where it has failed before.
+        self._prepare_from_ns = self._pause_until_ns if self._preparation is _Preparation.BEGUN else now_ns
         self._host.report(error)
         self.log_position = self._host.commit_position()
         self._preparation = _Preparation.TO_BEGIN
@@ -413,6 +416,8 @@ class Election:
 
     def _init(self, now_ns: int) -> int:
         if self._preparation is _Preparation.TO_BEGIN:
+            if now_ns < self._prepare_from_ns:
+                return 0
             self.close()
             self._forget_leader()
             if self._is_first_init and self._is_node_startup:

@@ -2,7 +2,7 @@
 
 Upstream: ConsensusModuleAgent.java (onCatchupPosition, trackCatchupCompletion, stopAllCatchups).
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive

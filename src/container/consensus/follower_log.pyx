@@ -159,7 +159,7 @@ cdef class FollowerLog:
             raise ClusterEvent(f"the image of the leader's log has gone: sessionId={self._session_id}")
         try:
             yield from self._recording.start(
-                channel=channel, stream_id=stream_id, session_id=self._session_id, is_local=False)
+                channel=channel, stream_id=stream_id, session_id=self._session_id, is_local=False, image=image)
         except ArchiveError as error:
             if error.code == ArchiveError.STORAGE_SPACE:
                 self._on_error(error)
@@ -170,7 +170,9 @@ cdef class FollowerLog:
             image.join_position, INT64_MAX, self._session_id, stream_id, is_startup, FOLLOWER, channel)
 
     cdef int add_live_destination(self) except -1:
-        """Receive the live log as well."""
+        """Receive the live log as well, unless it does."""
+        if self._live_destination is not None:
+            return 0
         self._live_destination = self._live_channel()
         return self._add_destination(self._live_destination)
 
@@ -179,6 +181,7 @@ cdef class FollowerLog:
         cdef str destination = self._catchup_destination
         self._catchup_destination = None
         if destination is not None and self._subscription is not None:
+            self.add_live_destination()         # what is recorded is there, though it may not be read that far yet
             self._changes.append(self._subscription.begin_remove_destination(destination))
         return 0
 

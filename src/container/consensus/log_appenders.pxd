@@ -2,6 +2,7 @@
 from container.consensus.cluster_clock cimport ClusterClock
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.member_status cimport MemberStatus
+from container.consensus.member_termination cimport MemberTermination
 from container.consensus.pending_service_messages cimport MessageAppender
 from container.consensus.position_queue cimport PositionQueue
 from container.consensus.timer_service cimport TimerHandler
@@ -18,3 +19,4 @@ cdef class ServiceMessageAppender(MessageAppender):
     cdef MemberStatus _status
     cdef LogPublisher _log_publisher
     cdef ClusterClock _cluster_clock
+    cdef MemberTermination _termination

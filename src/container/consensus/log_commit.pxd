@@ -14,6 +14,7 @@ from container.consensus.timer_service cimport TimerService
 
 cdef class LogCommit:
     cdef ConsensusModuleCounters _counters
+    cdef object _on_error
     cdef ClusterMembers _members
     cdef ConsensusPublisher _publisher
     cdef list _others                           # ClusterMember of all but this one
@@ -29,6 +30,7 @@ cdef class LogCommit:
     cdef int64_t _heartbeat_interval_ns
     cdef int64_t _heartbeat_timeout_ns
     cdef int64_t _updated_ns
+    cdef int64_t _backward_position             # committed when a quorum was said to have less; NULL_POSITION: never
     cdef int begin_term(self, int64_t updated_ns) except -1
     cdef int note_state(self, int64_t log_position) except -1
     cdef bint has_uncommitted_state(self) except -1

@@ -15,6 +15,7 @@ from container.consensus.pending_service_messages cimport PendingServiceMessageT
 from container.consensus.position_queue cimport PositionQueue
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.timer_service cimport TimerService
+from container.errors import ClusterEvent
 
 cdef enum:
     NULL_POSITION = -1
@@ -37,6 +38,7 @@ cdef class LogCommit:
                  SessionManager sessions not None, TimerService timers not None, list trackers not None,
                  PositionQueue uncommitted_timers not None):
         self._counters, self._members, self._status = context.counters, members, status
+        self._on_error, self._backward_position = context.counted_error_handler, NULL_POSITION
         self._termination, self._recording, self._sessions = termination, recording, sessions
         self._timers, self._trackers, self._uncommitted_timers = timers, trackers, uncommitted_timers
         self._publisher, self._others = publisher, members.others()
@@ -47,6 +49,7 @@ cdef class LogCommit:
 
     cdef int begin_term(self, int64_t updated_ns) except -1:
         """A term begins; ``updated_ns``: when others heard of the commit position last."""
+        self._backward_position = NULL_POSITION
         self._updated_ns = updated_ns
         return 0
 
@@ -70,8 +73,13 @@ cdef class LogCommit:
 
     cdef int update(self, int64_t now_ns, int64_t quorum_position) except -1:
         """Commit the log up to a position; how much was done."""
-        if quorum_position > self._counters.commit_position.get() or (
-                now_ns - self._updated_ns >= self._heartbeat_interval_ns):
+        cdef int64_t commit_position = self._counters.commit_position.get()
+        if quorum_position > commit_position or now_ns - self._updated_ns >= self._heartbeat_interval_ns:
+            if quorum_position < commit_position and commit_position > self._backward_position:
+                self._backward_position = commit_position
+                self._on_error(ClusterEvent(
+                    f"quorum position went backwards: leaderCommitPosition={commit_position} "
+                    f"quorumPosition={quorum_position}"))
             self._counters.commit_position.propose_max(quorum_position)
             self.publish(self._status.leadership_term_id, self._counters.commit_position.get())
             self._updated_ns = now_ns

@@ -90,8 +90,11 @@ cdef class LogFollowing:
             work_count += self._read(min(limit_position, self._append_position))
             if work_count == 0 and self._log_adapter.is_image_closed():
                 raise ClusterEvent(f"unexpected image close during catchup: position={self._log_adapter.position()}")
-            work_count += self._say(leader, leadership_term_id, FLAG_CATCHUP, now_ns)
-        if self._status.state == STATE_ACTIVE and now_ns - self._recorded_ns > self._heartbeat_timeout_ns:
+        # Services may take a snapshot for long: the leader hears of this member, and it has as long again after that.
+        work_count += self._say(leader, leadership_term_id, FLAG_CATCHUP, now_ns)
+        if self._status.state != STATE_ACTIVE:
+            self._recorded_ns = now_ns
+        elif now_ns - self._recorded_ns > self._heartbeat_timeout_ns:
             raise ClusterEvent(
                 f"no catchup progress: commitPosition={self._counters.commit_position.get()} "
                 f"limitPosition={limit_position} appendPosition={self._append_position} "

@@ -22,6 +22,7 @@ cdef class LogRecording:
     cdef readonly int64_t recording_id          # NULL_VALUE: there is none yet
     cdef int64_t _request_id                    # an error of the archive with this one is a failed write
     cdef int32_t _counter_id                    # NULL_COUNTER_ID: it is not recorded
+    cdef int64_t seen_position                  # how far the last recording was seen; NULL_POSITION: there was none
     cdef readonly object plan                   # RecoveryPlan; None: none was made
     cdef int set_recording_id(self, int64_t recording_id) except -1
     cdef int64_t position(self) noexcept        # NULL_POSITION: it is not recorded

@@ -8,8 +8,9 @@ from container.common.sealed cimport hide, seal
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
 from container.consensus.steps cimport ActiveRecording, Deadline
 from container.consensus.steps import answer, start_recording, stopped
-from container.errors import ArchiveError, RecordingError
+from container.errors import ArchiveError, ClusterEvent, RecordingError
 from container.transport.frames cimport NULL_VALUE
+from container.transport.streams cimport Image
 from container.transport.transport_seam cimport Client, ClientListener
 
 cdef enum:
@@ -44,6 +45,7 @@ cdef class LogRecording:
         self._listener = RecordingListener.__new__(RecordingListener)
         self.recording_id = self._request_id = NULL_VALUE
         self._counter_id = NULL_COUNTER_ID
+        self.seen_position = NULL_POSITION
 
     def watch(self, Client client not None):
         """Notice from now on when the recording's counter goes away, until :meth:`unwatch`."""
@@ -67,6 +69,7 @@ cdef class LogRecording:
         # Ids are reused: a member that stood still may not have heard yet that the counter is another's by now.
         if self._counters.registration_id(self._counter_id) != self._listener.registration_id:
             return NULL_POSITION
+        self.seen_position = position
         return position
 
     cdef bint is_lost(self) noexcept:
@@ -103,16 +106,23 @@ cdef class LogRecording:
         entry = self._recording_log.find_term_entry(leadership_term_id)
         return 0 if entry is None else max(<int64_t> 0, <int64_t> entry.log_position)
 
-    def start(self, *, str channel not None, int32_t stream_id, int32_t session_id, bint is_local):
-        """Have the archive record a session of a stream as the log, which goes on where its recording has ended."""
+    def start(self, *, str channel not None, int32_t stream_id, int32_t session_id, bint is_local, Image image=None):
+        """Have the archive record a session of a stream as the log, which goes on where its recording has ended.
+
+        ``image`` is this member's own of a stream that is not published here: the recording begins where that has
+        joined only while it is there. Raises ClusterEvent when it has gone: the recording is not the log then.
+        """
         cdef ActiveRecording active
         active = yield from start_recording(
             self._archive, self._counters, self._deadline, channel=channel, stream_id=stream_id, session_id=session_id,
             extended_recording_id=self.recording_id, is_local=is_local)
         # An error that comes later is not this generator's: :meth:`has_failed` knows it.
         self._archive.forget(active.request)
+        if image is not None and image.is_closed():
+            raise ClusterEvent(f"the image of the leader's log has gone: sessionId={session_id}")
         self.recording_id, self._request_id = active.recording_id, active.request.correlation_id
         self._counter_id = active.counter_id
+        self.seen_position = NULL_POSITION
         self._listener.registration_id = active.registration_id
 
     def stop(self, int64_t recording_id):
@@ -120,6 +130,11 @@ cdef class LogRecording:
         # The answer comes before the recording has ended.
         yield from answer(self._archive, self._archive.stop_recording_by_identity(recording_id))
         return (yield from stopped(self._archive, self._deadline, recording_id))
+
+    def ask_to_stop(self):
+        """Ask the archive to stop the recording, and wait for no answer: this member ends. ArchiveError: it cannot."""
+        if self.recording_id != NULL_VALUE and self._archive.is_alive():
+            self._archive.tell("StopRecordingByIdentityRequest", {"recording_id": self.recording_id})
 
     def await_stopped(self):
         """Wait, after :meth:`stop`, until its counter is gone as well."""

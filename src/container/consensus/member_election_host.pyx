@@ -98,8 +98,10 @@ cdef class MemberElectionHost:
 
     cdef int enter(self, bint is_log_end_of_stream, str reason) except -1:
         """Begin an election of a member that has worked in a term; ``is_log_end_of_stream``: the leader has closed."""
+        # Where the recording has stopped, this member still has what it was seen to have: leaders counted on that.
         cdef int64_t append_position = max(
-            <int64_t> self._recording.plan.appended_log_position, self._recording.position())
+            <int64_t> self._recording.plan.appended_log_position, self._recording.position(),
+            self._recording.seen_position)
         cdef int64_t now_ns, pause_ns
         self._status.set_role(FOLLOWER)
         entry = self._recording_log.find_term_entry(self._status.leadership_term_id)

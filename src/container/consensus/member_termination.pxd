@@ -41,7 +41,6 @@ cdef class MemberTermination:
     cdef int on_terminated_services(self, int64_t log_position) except -1
     cdef int check_archive(self, object error) except -1
     cdef int terminate(self, bint is_expected, str reason) except -1
-    cdef int _acknowledge(self, int64_t log_position) except -1
     cdef int _send(self) except -1
     cdef bint _can_terminate(self, int64_t now_ns) except -1
     cdef int _end_at(self, int64_t log_position, str reason) except -1

@@ -8,7 +8,7 @@ from container.consensus.consensus_publisher cimport ConsensusPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_services cimport MemberServices
 from container.consensus.member_status cimport LEADER, STATE_CLOSED, STATE_TERMINATING, MemberStatus
-from container.errors import ClusterEvent, ClusterTermination, PublicationUnavailableError
+from container.errors import ClusterTermination, PublicationUnavailableError
 from container.transport.frames cimport NULL_VALUE
 from container.transport.transport_seam cimport Client
 
@@ -83,18 +83,22 @@ cdef class MemberTermination:
         return 0
 
     cdef int on_position(self, int64_t log_position) except -1:
-        """The leader of the term says where this follower is to end."""
+        """The leader of the term says where this follower is to end.
+
+        It holds in that term alone, different from upstream: the log of the next one need not have what was there.
+        """
         self._followed_position = log_position
         self._followed_term_id = self._status.leadership_term_id
         return 0
 
     cdef bint is_followed(self) noexcept:
-        """Whether a leader has said so."""
-        return self._followed_position != NULL_POSITION
+        """Whether the leader of the term has said so."""
+        return self._followed_position != NULL_POSITION and (
+            self._followed_term_id == self._status.leadership_term_id)
 
     cdef bint is_reached(self, int64_t log_position) noexcept:
         """Whether the log was read up to there."""
-        return self._followed_position != NULL_POSITION and log_position >= self._followed_position
+        return self.is_followed() and log_position >= self._followed_position
 
     cdef int follow(self) except -1:
         """End as the leader said: have the services terminate first."""
@@ -114,15 +118,8 @@ cdef class MemberTermination:
             if not self._can_terminate(self._clock.nano_time()):
                 return 0
         elif self._status.role != LEADER and self._members.count() > 1:
-            self._acknowledge(log_position)
+            self._publisher.termination_ack(self._status.leader, self._status.leadership_term_id, log_position)
         return self._end_at(log_position, "services have terminated")
-
-    cdef int _acknowledge(self, int64_t log_position) except -1:
-        if self._followed_term_id == self._status.leadership_term_id:
-            self._publisher.termination_ack(self._status.leader, self._followed_term_id, log_position)
-        else:
-            self._on_error(ClusterEvent("termination ack not sent - different leadership term to request"))
-        return 0
 
     cdef int check_archive(self, object error) except -1:
         """End the member whose archive is gone, or cannot write the log any more, whatever else it was asked for."""

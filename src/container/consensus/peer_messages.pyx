@@ -56,7 +56,6 @@ cdef class PeerMessages:
         follower.set_log(log_leadership_term_id, log_position, self._clock.nano_time())
         if follower.is_upstream() and log_position > 0 and self._counters.commit_position.get() == 0:
             return 0
-        self._catchups.stop(follower)
         self._announcer.announce(
             follower, log_leadership_term_id, term_id,
             self._recording_log.get_term_entry(term_id).term_base_log_position, self._log_publisher.position(),

@@ -36,6 +36,7 @@ from container.errors import AgentInterrupted, ClusterError, ClusterTermination,
 from container.files.names import CNC_FILE_NAME
 from container.node.directory_lock import DirectoryLock
 from container.node.members import Membership, members_given
+from container.node.service_process import ServiceProcess
 from container.node.shared_thread import Part, SharedContext, SharedThread
 from container.service.service_handler import ServiceHandler
 from container.settings.sources import validate_driver_settings
@@ -114,10 +115,10 @@ class ClusterNode:
         self.member_id = membership.own.id
         self.ingress_endpoints = membership.ingress_endpoints
         self._closing = ExitStack()
-        self._parts: list[Part] = []
+        self._parts: list[Part | ServiceProcess] = []
         self._shared: SharedContext | None = None
         self._thread: SharedThread | None = None
-        self._ended: list[Part] = []
+        self._ended: list[Part | ServiceProcess] = []
         self._on_end = on_end
         self._has_ended = threading.Event()
         self._is_launching = True  # and closed by launch() when that fails
@@ -130,7 +131,7 @@ class ClusterNode:
     @classmethod
     def launch(
         cls,
-        *services: ClusteredService | ServiceHandler,
+        *services: ClusteredService | ServiceHandler | ServiceProcess,
         directory: str | os.PathLike[str] | None = None,
         host: str | None = None,
         port: int | None = None,
@@ -149,7 +150,9 @@ class ClusterNode:
         """Start a member, and return it once its cluster has a leader: itself, where it is the only one.
 
         Args:
-            services: its services; their ids are 0, 1, … in this order.
+            services: its services; their ids are 0, 1, … in this order. A
+                :class:`~container.node.service_process.ServiceProcess` has a process of its own; then all parts have
+                threads of their own, as with ``DEDICATED``.
             directory: what it goes on with, or begins; by default a temporary one, which :meth:`close` removes.
             host: the name or address of this machine by which clients reach it; one of IPv6 with or without brackets;
                 ``localhost`` by default.
@@ -201,7 +204,8 @@ class ClusterNode:
             if is_temporary:
                 node._closing.callback(shutil.rmtree, where, ignore_errors=True)
             node._lock_directory()
-            node._launch(services, driver, archive, consensus_module, container, threading_mode == SHARED)
+            is_shared = threading_mode == SHARED and not any(isinstance(each, ServiceProcess) for each in services)
+            node._launch(services, driver, archive, consensus_module, container, is_shared)
             node._await_leader(timeout)
             if on_ready is not None:
                 on_ready()
@@ -225,7 +229,7 @@ class ClusterNode:
 
     def _launch(
         self,
-        services: tuple[ClusteredService | ServiceHandler, ...],
+        services: tuple[ClusteredService | ServiceHandler | ServiceProcess, ...],
         driver: Mapping[str, Any],
         archive: Mapping[str, Any],
         consensus_module: Mapping[str, Any],
@@ -285,6 +289,9 @@ class ClusterNode:
                     **of_both(consensus_module),
                     **container,
                 }
+                if isinstance(service, ServiceProcess):
+                    self._start_process(service, settings)
+                    continue
                 context = Context(service, **settings, use_agent_invoker=is_shared)
                 if self._shared is not None:
                     self._shared.prepare(context)
@@ -316,11 +323,16 @@ class ClusterNode:
             self._shared.module = part
         part.start()
 
+    def _start_process(self, service: ServiceProcess, settings: dict[str, Any]) -> None:
+        self._parts.append(service)
+        service_id = settings.pop("service_id")
+        service.start(self.directory, service_id, settings, lambda: self._part_ended(service))
+
     def _note(self, path: str | os.PathLike[str] | None) -> None:
         if self._lock is not None and path is not None:
             self._lock.note(path)
 
-    def _part_ended(self, part: Part) -> None:
+    def _part_ended(self, part: Part | ServiceProcess) -> None:
         self._ended.append(part)
         self._has_ended.set()
         try:
@@ -499,7 +511,7 @@ class ClusterNode:
             if self._thread is not None:
                 closing.callback(self._thread.close)  # closes its parts
 
-    def _is_on_shared_thread(self, part: Part) -> bool:
+    def _is_on_shared_thread(self, part: Part | ServiceProcess) -> bool:
         return self._membership.is_one or isinstance(part, ClusteredServiceContainer)
 
     def _ask_to_end(self) -> None:

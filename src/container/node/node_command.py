@@ -20,6 +20,7 @@ from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 from container.node.cluster_node import OF_BOTH, ClusterNode
 from container.node.members import PORT
+from container.node.service_process import ServiceProcess
 from container.operate.metrics_server import add_metrics_port, metrics_address, serve_metrics
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import archive_settings_table
@@ -37,6 +38,7 @@ _SOURCE = "the node"
 _KINDS = {
     str: "a text",
     int: "a whole number",
+    bool: "true or false",
     (int, str): "a port, or host:port as a text",
     list: "a list of package.module:Class",
     (list,): "a list of tables, [[members]] for each",
@@ -51,6 +53,7 @@ _NODE_KEYS: dict[str, type | tuple[type, ...]] = {
     "member_id": int,
     "aeron_dir": str,
     "threading_mode": str,
+    "service_processes": bool,
     "metrics_port": (int, str),
     "driver": dict,
     "archive": dict,
@@ -253,8 +256,9 @@ def _run_node(options: argparse.Namespace) -> None:
     if options.java:
         from container.node.java_node import JavaNode  # needs packages that the rest does not
 
-        if "threading_mode" in found:
-            raise ConfigurationError(f"{file}: leave out threading_mode: it is the native node's")
+        for name in ("threading_mode", "service_processes"):
+            if name in found:
+                raise ConfigurationError(f"{file}: leave out {name}: it is the native node's")
         _run(services, found, JavaNode.launch)
         return
     # Production: too little memory for a log buffer is an error then, and not the end of the process.
@@ -295,7 +299,12 @@ def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] 
     if metrics_port is not None:
         metrics_address(metrics_port)  # a mistake is reported before anything starts
     search_current_directory()
-    services: list[ClusteredService | ServiceHandler] = [create_object(each, "service") for each in paths]
+    is_apart = settings.pop("service_processes", False)
+    make: Callable[[str], Any] = ServiceProcess if is_apart else lambda each: create_object(each, "service")
+    if is_apart:
+        for each in paths:
+            load_object(each, "service")  # a mistake is reported before anything starts
+    services: list[ClusteredService | ServiceHandler | ServiceProcess] = [make(each) for each in paths]
     report_crashes()
     start = _Start()
     with Ending(start) as end:

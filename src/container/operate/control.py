@@ -128,6 +128,8 @@ def list_members(path: Path, limit_s: float) -> Answer:
 
 def _members(fields: dict[str, Any]) -> Members:
     leader = fields["leader_member_id"]
+    positions = {each["member_id"]: known(each["log_position"]) for each in fields["active_members"]}
+    longest = positions.get(leader) if fields["member_id"] == leader else None
     return Members(
         member_id=known(fields["member_id"]),
         leader_member_id=known(leader),
@@ -138,6 +140,7 @@ def _members(fields: dict[str, Any]) -> Members:
                 is_leader=each["member_id"] == leader,
                 leadership_term_id=known(each["leadership_term_id"]),
                 log_position=known(each["log_position"]),
+                behind=_behind(longest, known(each["log_position"])),
                 time_of_last_append_ns=known(each["time_of_last_append_ns"]),
                 ingress_endpoint=text(each["ingress_endpoint"]),
                 consensus_endpoint=text(each["consensus_endpoint"]),
@@ -148,6 +151,10 @@ def _members(fields: dict[str, Any]) -> Members:
             for each in fields["active_members"]
         ],
     )
+
+
+def _behind(longest: int | None, position: int | None) -> int | None:
+    return None if longest is None or position is None else max(0, longest - position)
 
 
 def _old_members(fields: dict[str, Any]) -> Members:
@@ -166,6 +173,7 @@ def _old_members(fields: dict[str, Any]) -> Members:
                 is_leader=member_id == leader,
                 leadership_term_id=None,
                 log_position=None,
+                behind=None,
                 time_of_last_append_ns=None,
                 ingress_endpoint=ingress,
                 consensus_endpoint=consensus,

@@ -261,6 +261,8 @@ class ClusterMember(Facts):
     """Its term."""
     log_position: int | None
     """How far its log goes; null where the node does not say."""
+    behind: int | None
+    """Bytes that the leader's log is longer; null unless the leader was asked, to which all say how far they are."""
     time_of_last_append_ns: int | None
     """When its log grew last, by the clock of the leader."""
     ingress_endpoint: str

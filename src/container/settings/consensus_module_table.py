@@ -216,7 +216,7 @@ class ConsensusModuleSettings:
     )
     leader_archive_control_channel: str = channel_field(
         "aeron.cluster.leader.archive.control.channel",
-        "Channel of requests to a leader's archive, of which medium and `interface` count; that member's archive "
+        "Channel of requests to a leader's archive, of which medium and `interface` count; the leader's archive "
         "endpoint completes it.",
         "aeron:udp?term-length=64k",
     )

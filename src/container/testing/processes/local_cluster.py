@@ -173,7 +173,8 @@ class LocalMember:
         Raises:
             as :meth:`start`.
         """
-        self.node.await_driver()
+        if self._services:
+            self.node.await_driver()
         for service_id in range(len(self._services)):
             self.start_service(service_id)
         return self
@@ -284,6 +285,7 @@ class LocalCluster:
         archives: Kinds = None,
         consensus_modules: Kinds = None,
         properties: Mapping[str, str] | None = None,
+        environments: Mapping[int, Mapping[str, str]] | None = None,
         class_path: Sequence[Path] = (),
         idle_strategy: str = "backoff",
         jvm_flags: Sequence[str] = SMALL_JVM_FLAGS,
@@ -300,6 +302,7 @@ class LocalCluster:
             drivers, archives, consensus_modules: whose each member has, in separate processes: ``java`` or ``native``
                 for all, or one for each member: None where :class:`~container.testing.node.Node` chooses.
             properties: of every node, on top of :data:`QUICK_FAILOVER`.
+            environments: by member id, variables of all processes of a member.
             class_path, idle_strategy, jvm_flags: as for :class:`~container.testing.node.Node`.
 
         Raises:
@@ -327,6 +330,7 @@ class LocalCluster:
                 archive=kinds["archives"][member_id],
                 consensus_module=kinds["consensus_modules"][member_id],
                 network_namespace=self._namespace_of(member_id),
+                environment=(environments or {}).get(member_id),
                 **settings,
             )
             self.members.append(LocalMember(node, of_member))
@@ -568,6 +572,22 @@ class LocalCluster:
             ContainerError: this cluster was made without a network.
         """
         self._network().heal_link(_host_name(one.member_id), _host_name(other.member_id))
+
+    def cut_way(self, sender: LocalMember, receiver: LocalMember) -> None:
+        """Let nothing that a member sends reach another one, which still reaches it, until :meth:`heal_way`.
+
+        Raises:
+            ContainerError: this cluster was made without a network.
+        """
+        self._network().cut_way(_host_name(sender.member_id), _host_name(receiver.member_id))
+
+    def heal_way(self, sender: LocalMember, receiver: LocalMember) -> None:
+        """Let what a member sends reach another one again.
+
+        Raises:
+            ContainerError: this cluster was made without a network.
+        """
+        self._network().heal_way(_host_name(sender.member_id), _host_name(receiver.member_id))
 
     def _network(self) -> Network:
         if self.network is None:

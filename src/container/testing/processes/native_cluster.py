@@ -14,24 +14,19 @@ from container.testing.processes.network import Network
 _MS = 1_000_000
 
 QUICK_SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "driver": {
-        "client_liveness_timeout_ns": 4_000 * _MS,
-        "image_liveness_timeout_ns": 2_000 * _MS,
-        "publication_linger_timeout_ns": 1_000 * _MS,
-        "timer_interval_ns": 500 * _MS,
-    },
-    "archive": {"driver_timeout_ms": 5_000},
+    "driver": {},
+    "archive": {},
     "consensus_module": {
-        "driver_timeout_ms": 5_000,
         "leader_heartbeat_timeout_ns": 2_000 * _MS,
         "startup_canvass_timeout_ns": 4_000 * _MS,
         "termination_timeout_ns": 5_000 * _MS,
     },
-    "container": {"driver_timeout_ms": 5_000},
+    "container": {},
 }
 """Settings of every member of a :class:`NativeCluster`, by part: a new leader is there some 3 s after the old one died.
 
-They are those of :data:`~container.testing.processes.local_cluster.QUICK_FAILOVER`.
+A member is one process, whose parts end together: the timeouts by which they notice each other's ends need not be
+short, and a machine that stands still for seconds costs no part.
 """
 
 

@@ -145,8 +145,8 @@ class Network:
         Raises:
             NetworkError: the command fails.
         """
-        for sender, receiver in ((one, other), (other, one)):
-            _batch(self[sender].namespace, [self._neighbour(self[receiver], self._macs[sender])])
+        self.cut_way(one, other)
+        self.cut_way(other, one)
 
     def heal_link(self, one: str, other: str) -> None:
         """Connect two hosts again whose link was cut.
@@ -154,8 +154,24 @@ class Network:
         Raises:
             NetworkError: the command fails.
         """
-        for sender, receiver in ((one, other), (other, one)):
-            _batch(self[sender].namespace, [self._neighbour(self[receiver], self._macs[receiver])])
+        self.heal_way(one, other)
+        self.heal_way(other, one)
+
+    def cut_way(self, sender: str, receiver: str) -> None:
+        """Let nothing that a host sends reach another one, which still reaches it, until :meth:`heal_way`.
+
+        Raises:
+            NetworkError: the command fails.
+        """
+        _batch(self[sender].namespace, [self._neighbour(self[receiver], self._macs[sender])])
+
+    def heal_way(self, sender: str, receiver: str) -> None:
+        """Let what a host sends reach another one again.
+
+        Raises:
+            NetworkError: the command fails.
+        """
+        _batch(self[sender].namespace, [self._neighbour(self[receiver], self._macs[receiver])])
 
     def _disown(self, _process_id: int) -> None:
         """In a forked child: the hosts are the parent's to remove."""

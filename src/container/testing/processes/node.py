@@ -111,6 +111,7 @@ class Node:
         archive: ArchiveKind | None = None,
         consensus_module: ArchiveKind | None = None,
         network_namespace: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Choose directories and ports; nothing is started.
 
@@ -133,6 +134,7 @@ class Node:
             consensus_module: whose consensus module the node has, in separate processes: ``java`` or ``native``, this
                 package's; when not given, Java's.
             network_namespace: where all processes of this node run; see :mod:`container.testing.processes.network`.
+            environment: variables of all processes of this node, and of what is started around it.
 
         Raises:
             ContainerError: ``member_id`` is not one of ``members``, a kind is none, or there are no free ports.
@@ -160,6 +162,7 @@ class Node:
         self.cluster_dir = self.base_dir / "cluster"
         self.properties = {**self._default_properties(), **(properties or {})}
         self.network_namespace = network_namespace
+        self.environment = dict(environment or {})
         #: Whose media driver the node has.
         self.driver_kind: ArchiveKind = known_kind(driver or "java")
         #: Whose archive the node has.
@@ -234,6 +237,7 @@ class Node:
             jvm_flags=self.jvm_flags,
             network_namespace=self.network_namespace,
         )
+        archive.environment |= self.environment
         return [
             self._driver_process(f"driver-{self.member_id}"),
             archive,
@@ -269,7 +273,7 @@ class Node:
             name,
             command,
             directory=self.base_dir,
-            environment=environment,
+            environment={**self.environment, **(environment or {})},
             network_namespace=self.network_namespace,
         )
 

@@ -74,6 +74,7 @@ class Process:
         directory: Path,
         environment: Mapping[str, str] | None = None,
         network_namespace: str | None = None,
+        shares_output: bool = False,
     ) -> None:
         """Describe the program; :meth:`start` starts it.
 
@@ -83,13 +84,16 @@ class Process:
             directory: where the output files go; it exists.
             environment: variables on top of this process's own.
             network_namespace: name of the network namespace to run in (Linux, as root); this process's by default.
+            shares_output: whether it writes where this process does, and into no files.
         """
         self.name = name
+        self._shares_output = shares_output
+        nowhere = Path(os.devnull) if shares_output else None
         self.network_namespace = network_namespace
         self.command = list(command)
         self.environment = dict(environment or {})
-        self.out_path = directory / f"{name}.out"
-        self.err_path = directory / f"{name}.err"
+        self.out_path = nowhere or directory / f"{name}.out"
+        self.err_path = nowhere or directory / f"{name}.err"
         self._popen: subprocess.Popen[bytes] | None = None
         self._popen_of_parent: subprocess.Popen[bytes] | None = None
         forks.own(self)
@@ -114,8 +118,8 @@ class Process:
             self._popen = subprocess.Popen(
                 _launched(self.command, self.network_namespace),
                 stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=err,
+                stdout=None if self._shares_output else out,
+                stderr=None if self._shares_output else err,
                 env={**os.environ, **self.environment},
                 process_group=0,
             )

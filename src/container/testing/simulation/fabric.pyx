@@ -460,7 +460,8 @@ cdef class Receiver(ReaderListener):
         return self.endpoint.host.fabric
 
     cdef int add_reader(self, MemorySubscription subscription) except -1:
-        cdef MemoryImage image = MemoryImage(self.log, self.log.position())
+        # As upstream's PublicationImage.joinPosition: where the slowest reader is.
+        cdef MemoryImage image = MemoryImage(self.log, min(self.log.position(), self.consumed_position()))
         image.listener = self
         image.correlation_id = self.correlation_id
         image.source_identity = self.source_identity

@@ -12,7 +12,6 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from container.archive import error_codes
 from container.archive.channel_texts import parse_channel
-from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.archive.server.sessions.control_session cimport ControlSession
 from container.archive.server.sessions.recording_session cimport RecordingSession

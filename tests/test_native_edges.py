@@ -1,0 +1,216 @@
+"""Native members at the edges of a term: what an election finds, what an end leaves, and what one of them says late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from container.errors import AgentTermination
+from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
+from tests.members_world import CLIENT_LIVENESS_MS, HEARTBEAT_TIMEOUT_MS, MembersWorld, MemberWorld, payloads
+from tests.scripted_peer import ScriptedPeer
+
+LEADER_INIT = 7
+
+
+class StalledArchive:
+    """In place of an archive's conductor, while the archive does not work."""
+
+    def do_work(self) -> int:
+        return 0
+
+
+@contextmanager
+def stalled_archive(member: MemberWorld) -> Iterator[None]:
+    """Have the archive of a member answer nothing, and record nothing."""
+    conductor, member.conductor = member.conductor, StalledArchive()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        member.conductor = conductor
+
+
+def others(world: MembersWorld, member: MemberWorld) -> list[MemberWorld]:
+    return [each for each in world.members if each is not member]
+
+
+def play(world: MembersWorld, member: MemberWorld) -> ScriptedPeer:
+    """Kill a member, and have a test say what it says."""
+    member.die()
+    world.run(CLIENT_LIVENESS_MS + 500)
+    peer = ScriptedPeer(world.drivers[member.member_id].connect("peer"), world.members_text, member.member_id)
+
+    def work() -> None:
+        peer.work()
+
+    world.on_step.append(work)
+    world.until(lambda: peer.take("CommitPosition"))
+    return peer
+
+
+def scene() -> tuple[MembersWorld, MemberWorld, list[MemberWorld]]:
+    """A cluster whose members have all read a message, its leader, and its followers."""
+    world = MembersWorld()
+    leader = world.await_leader()
+    world.client(leader).message(b"one")
+    world.await_read(b"one")
+    return world, leader, others(world, leader)
+
+
+def test_a_member_whose_recording_has_stopped_votes_for_no_log_behind_its_own() -> None:
+    world, leader, [absent, _] = scene()
+    peer = play(world, absent)
+    recorded, term_id = leader.published_position, leader.counter_value(239)
+    leader.stop_log_recording()
+    with stalled_archive(leader):
+        world.until(lambda: not leader.agent.has_leader)
+        assert peer.publisher.request_vote(peer.member(leader.member_id), term_id, recorded - 32, term_id + 5)
+        world.until(lambda: any(each.name == "Vote" for each in peer.heard))
+    vote = peer.take("Vote")
+    assert vote is not None
+    assert (vote["vote"], vote["log_position"]) == (False, recorded)
+
+
+def test_the_archive_of_a_follower_that_ends_does_not_go_on_recording() -> None:
+    world, leader, [follower, other] = scene()
+    assert follower.counter(LOG_RECORDING)
+    follower.agent.close()
+    for service in follower.services:
+        service.client.close()
+    follower.services = []
+    follower.member.close()
+    follower.failure = AgentTermination("closed")
+    world.run(100)
+    assert leader.is_leading_now
+    assert not follower.counter(LOG_RECORDING)
+    assert other.counter(LOG_RECORDING)
+
+
+def test_members_do_not_end_where_a_leader_of_an_earlier_term_wanted_them_to() -> None:
+    world, leader, followers = scene()
+    client = world.client(leader)
+    with stalled_archive(followers[0]), stalled_archive(followers[1]):
+        client.message(b"two")
+        count = len(leader.logged("SessionMessageHeader"))
+        world.until(lambda: len(leader.logged("SessionMessageHeader")) > count)
+        leader.set_toggle(ABORT)
+        world.until(lambda: leader.state == "TERMINATING")
+        world.run(50)
+        leader.die()
+    leader = world.await_leader()
+    world.client(leader).message(b"three")
+    world.await_read(b"three")
+    world.run(1_000)
+    assert [(each.failure, each.state) for each in followers] == [(None, "ACTIVE")] * 2
+
+
+def test_a_member_that_catches_up_while_services_take_a_snapshot_counts_as_there() -> None:
+    world, leader, [back, other] = scene()
+    client = world.client(leader)
+    back.die()
+    leader.set_toggle(SNAPSHOT)
+    world.until(lambda: all(len(each.entries()) == 3 for each in (leader, other)))
+    client.message(b"two")
+    world.await_read(b"two")
+    back.come_back()
+    back.services[0].stops_at_snapshots = True
+    world.until(lambda: back.services[0].is_quiet)
+    other.die()
+    counts = leader.counter_value(238), back.counter_value(238)
+    world.run(3 * HEARTBEAT_TIMEOUT_MS)
+    assert leader.is_leading_now
+    back.services[0].is_quiet = False
+    client.message(b"three")
+    world.await_read(b"three")
+    assert (leader.counter_value(238), back.counter_value(238)) == counts
+    assert not back.report_of("no catchup progress")
+    assert payloads(back) == [b"one", b"two", b"three"]
+
+
+def test_a_quorum_that_is_behind_what_is_committed_is_reported_once() -> None:
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    committed, term_id = leader.commit_position, leader.counter_value(239)
+    peer.habit = lambda: peer.publisher.append_position(peer.member(leader.member_id), term_id, 96, 0)
+    world.run(100)
+    other.die()
+    world.run(2 * HEARTBEAT_TIMEOUT_MS)
+    text = f"quorum position went backwards: leaderCommitPosition={committed} quorumPosition=96"
+    assert [str(each) for each in leader.errors].count(text) == 1
+    assert leader.commit_position == committed
+    assert {each.fields["log_position"] for each in peer.heard if each.name == "CommitPosition"} == {committed}
+
+
+def test_a_member_that_catches_up_again_in_an_election_is_replayed_to_where_it_is_now() -> None:
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    to = peer.member(leader.member_id)
+    log_term_id, recorded = leader.counter_value(239), leader.published_position
+    other.is_stalled = True
+    world.until(lambda: not leader.agent.has_leader)
+    peer.habit = lambda: peer.publisher.canvass_position(to, log_term_id, recorded, log_term_id)
+    world.until(lambda: any(each.name == "RequestVote" for each in peer.heard))
+    request = peer.take("RequestVote")
+    assert request is not None
+    term_id = request["candidate_term_id"]
+    peer.habit = lambda: peer.publisher.append_position(to, term_id, recorded, 0)
+    assert peer.publisher.place_vote(to, term_id, log_term_id, recorded, True)
+    leader.services[0].is_quiet = True
+    world.until(lambda: (leader.counter_value(207), leader.counter_value(239)) == (LEADER_INIT, term_id))
+    peer.habit = None
+    assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7001")
+    world.until(lambda: replays(leader) == ["7001"])
+    assert peer.publisher.canvass_position(to, log_term_id, recorded, term_id)
+    assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7002")
+    world.until(lambda: replays(leader) == ["7002"])
+    assert leader.counter_value(207) == LEADER_INIT
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_no_member_gives_an_id_to_a_message_of_a_service_that_the_log_does_not_take(is_early: bool) -> None:
+    world = MembersWorld()
+    if not is_early:
+        world.await_leader()
+    world.until(lambda: all(each.services[0].recovery_key for each in world.members))
+    for member in world.members:
+        member.services[0].offer(bytes(TERM_LENGTH // 8))
+        member.services[0].offer(b"one")
+    first = world.await_leader()
+    world.await_read(b"one")
+    first.die()
+    second = world.await_leader()
+    for member in world.up():
+        member.services[0].offer(b"two")
+    world.await_read(b"two")
+    assert [payloads(each) for each in world.up()] == [[b"one", b"two"]] * 2
+    assert all(each.report_of(f"message of {TERM_LENGTH // 8} bytes from serviceId=0") for each in world.members)
+    assert second.is_leading_now
+
+
+def test_a_message_that_no_log_takes_ends_a_new_member_and_is_refused_after_its_restart() -> None:
+    world = ConsensusWorld(log_channel="aeron:udp")
+
+    def offer() -> None:
+        world.until(lambda: world.services[0].recovery_key)
+        for payload in (bytes(TERM_LENGTH // 8), b"one"):
+            world.services[0].offer(payload)
+
+    offer()
+    world.until(lambda: world.failure is not None)
+    assert f"a message of {TERM_LENGTH // 8} bytes came from a service before there was a log" in str(world.failure)
+    world.restart()
+    offer()
+    world.lead()
+    assert world.report_of(f"message of {TERM_LENGTH // 8} bytes from serviceId=0: the log takes 8160 at most")
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"one"]
+
+
+def replays(member: MemberWorld) -> list[str]:
+    """The ports to which the archive of a member replays the log."""
+    return [
+        each.channel.partition("endpoint=")[2].partition("|")[0].rpartition(":")[2]
+        for each in member.cluster.drivers[member.member_id].publications()
+        if "catchup-followerId" in each.channel
+    ]
