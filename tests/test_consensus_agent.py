@@ -33,7 +33,9 @@ from container.errors import (
     RegistrationError,
 )
 from container.files.cluster_mark_file import MARK_FILE_NAME, ClusterMarkFile
-from container.storage.storage_seam import NO_FOLLOW
+from container.files.names import LOG_REPLICATION_NAME
+from container.files.recording_log import RecordingLog
+from container.storage.storage_seam import CREATE, NO_FOLLOW
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk
@@ -947,6 +949,28 @@ def test_an_error_of_the_archive_that_is_nobodys_begins_no_election_again(
     world.lead()
     assert len(service.joins) == 2
     assert world.report_of("a replay has failed")
+
+
+def test_a_start_mends_what_a_crash_in_a_truncation_has_left(world: ConsensusWorld) -> None:
+    """The recording was cut off, and the recording log does not say so yet."""
+    world.settle()
+    world.stop()
+    storage = world.cluster_disk.process()
+    recording_id = world.log_recording_id
+    end = world.store.catalog.stop_position(recording_id)
+    log = RecordingLog.open(storage, CLUSTER_DIR, create=False, file_sync_level=0)
+    log.append_term(recording_id, 1, end + 4096, 1)
+    log.close()
+    storage.open_file(f"{CLUSTER_DIR}/{LOG_REPLICATION_NAME}", CREATE).write(bytes(4), 0)
+    world.failure = None
+    world.begin()
+    world.lead()
+    assert [
+        (each.leadership_term_id, each.term_base_log_position, each.log_position)
+        for each in world.entries()
+        if each.is_term
+    ] == [(0, 0, end), (1, end, end), (2, end, -1)]
+    assert not storage.exists(f"{CLUSTER_DIR}/{LOG_REPLICATION_NAME}"), "sessions of copies are looked for"
 
 
 def test_cm23_a_log_over_ipc_is_joined_over_ipc() -> None:

@@ -116,10 +116,10 @@ cdef class LogRecording:
         active = yield from start_recording(
             self._archive, self._counters, self._deadline, channel=channel, stream_id=stream_id, session_id=session_id,
             extended_recording_id=self.recording_id, is_local=is_local)
-        if image is not None and image.is_closed():
-            raise ClusterEvent(f"the image of the leader's log has gone: sessionId={session_id}")
         # An error that comes later is not this generator's: :meth:`has_failed` knows it.
         self._archive.forget(active.request)
+        if image is not None and image.is_closed():
+            raise ClusterEvent(f"the image of the leader's log has gone: sessionId={session_id}")
         self.recording_id, self._request_id = active.recording_id, active.request.correlation_id
         self._counter_id = active.counter_id
         self.seen_position = NULL_POSITION
