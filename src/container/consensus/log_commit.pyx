@@ -64,7 +64,8 @@ cdef class LogCommit:
     cdef int update_as_leader(self, int64_t now_ns) except -1:
         """Commit what a quorum has recorded; how much was done."""
         cdef int64_t append_position = self._recording.position()
-        if append_position == NULL_POSITION:
+        # A counter that an archive has just made shows 0 for a moment, and none is NULL_POSITION.
+        if append_position < self._counters.commit_position.get():
             return 0
         self._members.this_member.set_log(self._status.leadership_term_id, append_position, now_ns)
         return self.update(now_ns, min(
