@@ -21,7 +21,14 @@ UPSTREAMS_PROTOCOL_VERSION = 1 << 16
 APP_VERSION = 1
 RECORDING_ID, SESSION_ID = 600, 777
 NULL_VALUE = -1
-PROPERTIES = {**QUICK_FAILOVER, "aeron.cluster.termination.timeout": f"{2 * LIMIT_S:.0f}s"}
+PROPERTIES = {
+    **QUICK_FAILOVER,
+    "aeron.cluster.termination.timeout": f"{2 * LIMIT_S:.0f}s",
+    # A machine that stands still for seconds ends no member.
+    "aeron.client.liveness.timeout": "60s",
+    "aeron.publication.unblock.timeout": "90s",
+    "aeron.driver.timeout": "60000",
+}
 
 
 class Trio:
