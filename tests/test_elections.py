@@ -76,6 +76,15 @@ def test_a_truncation_that_a_crash_has_cut_short_leaves_no_term_beyond_the_log()
     assert all(term.end <= len(node.disk.entries) for node in cluster.nodes for term in node.disk.terms)
 
 
+@pytest.mark.parametrize("kinds", ["NNN", "NJJ"])
+def test_a_copy_that_a_crash_has_cut_short_is_of_the_term_that_it_was_copied_of(kinds: str) -> None:
+    member = scenes.a_crash_cuts_a_copy_short(kinds)
+    assert [(term.id, term.base, term.end) for term in member.disk.terms] == [(0, 0, 20), (1, 20, 20), (2, 20, -1)]
+    member.start()
+    assert scenes.run_until(member.cluster, lambda: scenes.is_led(member.cluster)) < scenes.LIMIT_NS
+    member.cluster.oracle.check_end(member.cluster.nodes)
+
+
 def test_seven_members_agree_in_each_mixture_of_a_seed() -> None:
     for natives in range(8):
         assert run_seed("N" * natives + "J" * (7 - natives), 3)[2] != OURS

@@ -144,3 +144,22 @@ def a_crash_cuts_a_truncation_short(kinds: str) -> Cluster:
     first.start()
     assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
     return cluster
+
+
+def a_crash_cuts_a_copy_short(kinds: str) -> Member:
+    """Member 0 led a term that nobody heard of, and dies as it copies the next one; it is down, with half a copy."""
+    cluster = cluster_with_log(kinds, 20)
+    first, *others = cluster.nodes
+    cluster.copy_entries = 2
+    cluster.oracle.bases |= {1: 20, 2: 20}
+    entries = [(2, 0), *((2, cluster.next_entry()) for _ in range(20))]
+    for node in others:
+        node.disk.entries += entries
+        node.disk.terms = [Term(0, 0, 20), Term(1, 20, 20), Term(2, 20, -1)]
+    first.disk.terms = [Term(0, 0, 20), Term(1, 20, -1)]
+    for node in cluster.nodes:
+        node.start()
+    assert run_until(cluster, lambda: len(first.disk.entries) > 20) < LIMIT_NS
+    assert len(first.disk.entries) < 41
+    first.crash()
+    return first

@@ -842,12 +842,15 @@ class Election:
         replication = self._log_replication
         if replication is None:
             if self.append_position < self._replication_stop_position:
+                if self._replication_term_base_log_position != NULL_POSITION:
+                    # Before anything of it is copied: after a crash that would be of the term before.
+                    self._record_replicated_term(NULL_POSITION)
                 self._log_replication = self._host.new_log_replication(
                     self.leader, self._leader_recording_id, self._replication_stop_position, now_ns
                 )
                 self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
             else:
-                self._record_replicated_term()
+                self._record_replicated_term(self._replication_stop_position)
                 self._enter(_S.CANVASS, now_ns, "an empty term")
             return 1
         work_count = replication.do_work(now_ns)
@@ -864,7 +867,7 @@ class Election:
                 f"{self._replication_stop_position}"
             )
         self.append_position = position
-        self._record_replicated_term()
+        self._record_replicated_term(self._replication_stop_position)
         self._stop_replication()
         self._enter(_S.CANVASS, now_ns, "log replication done")
         return work_count + 1
@@ -1061,11 +1064,9 @@ class Election:
         self._ensure_term(self.leadership_term_id, self._term_base_log_position, NULL_POSITION)
         self.log_leadership_term_id = self.leadership_term_id
 
-    def _record_replicated_term(self) -> None:
+    def _record_replicated_term(self, end_position: int) -> None:
         self._ensure_term(
-            self._replication_leadership_term_id,
-            self._replication_term_base_log_position,
-            self._replication_stop_position,
+            self._replication_leadership_term_id, self._replication_term_base_log_position, end_position
         )
         self.log_leadership_term_id = self._replication_leadership_term_id
 
