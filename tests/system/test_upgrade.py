@@ -14,7 +14,6 @@ from container.testing.processes.local_cluster import LocalCluster, LocalMember,
 from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, ROOT, Parts
 
-
 # The client is not polled while a member starts again, and that may take its time.
 PATIENT_SESSIONS = {"aeron.cluster.session.timeout": "180s"}
 
