@@ -1260,6 +1260,10 @@ def test_a_member_of_upstreams_that_has_all_hears_of_no_commit_position_0() -> N
         scene.hear("vote", scene.election.candidate_term_id, 1 if position else -1, position, 0, member_id, True)
     scene.step(1000 * MS)
     scene.step(times=2)
+    # Nor does one that has something to copy, unasked: it may hear that after it has copied it.
+    assert scene.sent("new_term") == []
+    for member_id, position in ((1, 120), (2, 0), (3, 0)):
+        scene.hear("canvass_position", 1 if position else -1, position, 1, member_id, UPSTREAM_VERSION)
     assert [(call[0], call[4]) for call in scene.sent("new_term")] == [(2, 0), (3, 0)]
 
 

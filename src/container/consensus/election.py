@@ -269,7 +269,9 @@ class Election:
                 )
         if log_leadership_term_id < self.leadership_term_id:
             if self._host.role == Role.LEADER:
-                self._publish_new_leadership_term(follower, log_leadership_term_id, self._quorum_position(now_ns))
+                self._publish_new_leadership_term(
+                    follower, log_leadership_term_id, self._quorum_position(now_ns), is_answer=True
+                )
         elif log_leadership_term_id > self.leadership_term_id and self.state in _LEADER_STATES:
             raise ClusterEvent(
                 f"a newer term than {self.leadership_term_id}, which this member leads: the log of member "
@@ -304,7 +306,7 @@ class Election:
             self._place_vote(candidate, candidate_term_id, False)
             if self._host.role == Role.LEADER:
                 self._publish_new_leadership_term(
-                    candidate, log_leadership_term_id, self._quorum_position(self._host.now_ns())
+                    candidate, log_leadership_term_id, self._quorum_position(self._host.now_ns()), is_answer=True
                 )
         elif self.state in _VOTING_STATES or self.state is _S.INIT:
             self.candidate_term_id = self._host.propose_max_candidate_term_id(candidate_term_id, log_position)
@@ -682,16 +684,17 @@ class Election:
         for member in self._members.members:
             # Who has not said yet what it is says so in its next canvass.
             if member is not self._this_member and member.protocol_version != NULL_VALUE:
-                self._publish_new_leadership_term(member, log_term_id, quorum_position)
+                self._publish_new_leadership_term(member, log_term_id, quorum_position, is_answer=False)
         return 1
 
     def _publish_new_leadership_term(
-        self, member: ClusterMember, log_leadership_term_id: int, quorum_position: int
+        self, member: ClusterMember, log_leadership_term_id: int, quorum_position: int, *, is_answer: bool
     ) -> None:
         if self.log_session_id is not None:
             if member.is_upstream():
                 # Its own leaders count as here: what members said in another term as well. With 0 it would wait for
-                # this member for ever; unless it is known to have something to copy first, it can wait for more.
+                # this member for ever, unless it asks and has something to copy first. Only in an answer: what comes
+                # at intervals may wait for it until it has copied that.
                 self._upstream_commit_position = max(
                     self._upstream_commit_position,
                     self.log_position,
@@ -701,7 +704,7 @@ class Election:
                 if (
                     quorum_position == 0
                     and self.append_position > 0
-                    and not (NULL_POSITION < member.log_position < self.append_position)
+                    and not (is_answer and NULL_POSITION < member.log_position < self.append_position)
                 ):
                     return
             self._host.publish_new_leadership_term(
