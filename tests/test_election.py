@@ -1320,6 +1320,28 @@ def test_a_recorded_term_that_is_empty_is_looked_for_in_the_log_of_upstreams_lea
         assert (scene.sent("drop_empty_term"), scene.election.log_leadership_term_id) == ([(4,)], 3)
 
 
+def test_a_leader_of_upstreams_is_refused_once_for_a_vote_however_many_terms_are_to_be_copied() -> None:
+    scene = Scene(term=4, base=60, position=100, persisted=9)
+    scene.host.bases = {4: 60}
+    scene.canvassed()
+    message: dict[str, Any] = {"term": 7, "base": 120, "version": -1}
+    scene.hear_new_term(log_term=4, following=(5, 100, 100), **message)
+    assert scene.state == "CANVASS"
+    scene.step(1_000 * MS)
+    scene.hear_new_term(log_term=4, following=(5, 100, 100), **message)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.step()
+    assert (scene.state, scene.election.log_leadership_term_id) == ("CANVASS", 5)
+    scene.hear_new_term(log_term=5, following=(6, 100, 100), **message)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.step()
+    scene.hear("request_vote", 6, 120, 10, 2)
+    scene.step(1_000 * MS)
+    assert (scene.state, scene.host.persisted) == ("CANVASS", 10)
+    scene.hear_new_term(log_term=6, following=(7, 100, 120), **message)
+    assert scene.state == "CANVASS"
+
+
 def test_a_leader_waits_for_members_of_upstreams_however_long_they_are_silent() -> None:
     scene = Scene(me=0, count=5, term=1, base=0, position=60, append=120)
     scene.elected(*((each, 1, 120 if each == 1 else 60) for each in (1, 2, 3, 4)), version=UPSTREAM_VERSION)

@@ -196,6 +196,8 @@ class Election:
         self._deadline_ns = now_ns
         self._lost_ballots = 0
         self._refused_leader_since_ns: int | None = None
+        # The term of a leader that was refused until a ballot was over, and that of the vote for which it was.
+        self._refused_terms = (NULL_VALUE, NULL_VALUE)
         self._time_of_last_leader_ns = now_ns
         if is_node_startup:
             # The file says no more than that it voted, or asked for votes.
@@ -360,7 +362,7 @@ class Election:
         if self._truncation is not None or (state in _VOTING_STATES and now_ns < self._pause_until_ns):
             return
         if state is _S.CANVASS:
-            if message.leadership_term_id < self._members.voted_term_id:
+            if message.leadership_term_id < self._members.voted_term_id and not self._has_refused(message):
                 self._refuse_leader(leader, message)
             else:
                 self._follow(leader, message)
@@ -536,7 +538,15 @@ class Election:
                 f"{self._members.voted_term_id} in which this member may have voted for another",
             )
         elif message.protocol_version == NULL_VALUE and self._is_refusing(now_ns):
+            self._refused_terms = message.leadership_term_id, self._members.voted_term_id
             self._follow(leader, message)
+
+    def _has_refused(self, message: NewLeadershipTerm) -> bool:
+        """Whether it has refused a leader of upstream's for that vote: once is enough, however far the way."""
+        return message.protocol_version == NULL_VALUE and self._refused_terms == (
+            message.leadership_term_id,
+            self._members.voted_term_id,
+        )
 
     def _is_refusing(self, now_ns: int) -> bool:
         since_ns = self._refused_leader_since_ns
