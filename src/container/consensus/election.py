@@ -1065,9 +1065,7 @@ class Election:
         self.log_leadership_term_id = self.leadership_term_id
 
     def _record_replicated_term(self, end_position: int) -> None:
-        self._ensure_term(
-            self._replication_leadership_term_id, self._replication_term_base_log_position, end_position
-        )
+        self._ensure_term(self._replication_leadership_term_id, self._replication_term_base_log_position, end_position)
         self.log_leadership_term_id = self._replication_leadership_term_id
 
     def _ensure_term(self, leadership_term_id: int, base_position: int, log_position: int) -> None:
