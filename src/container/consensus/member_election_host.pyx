@@ -180,6 +180,7 @@ cdef class MemberElectionHost:
                 self.election.close()
             self._preparation.close()
             self._truncation.close()
+            self._joins.close()
         finally:
             self._leader_log.close_join()
             self._leader_log.close_publishing()
