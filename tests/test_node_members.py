@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import tomllib
 from pathlib import Path
@@ -192,6 +193,12 @@ def test_the_page_s_files_are_what_a_node_takes() -> None:
         assert f"| {9010 + number} | `{name}` |" in page
         assert endpoint == f"node0:{9010 + number}"
     assert Membership.of_several(by_name["members"], None).own.any_port == "node0-fast:0"
+
+
+def test_the_settings_page_has_each_key_of_a_node() -> None:
+    chapter = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").partition("\n## A node\n")[2]
+    named = [name for cell in re.findall(r"^\| (`.*?) \|", chapter, re.M) for name in re.findall(r"`(\w+)`", cell)]
+    assert named == list(_NODE_KEYS)
 
 
 TOML = """
