@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -76,6 +76,7 @@ class Machine:
             if words[:2] == ["systemctl", "stop"]:
                 assert self.process is not None
                 assert self.process.stop(LIMIT_S) == 0, self.tail()
+                self.process.close()
             elif words[:2] == ["systemctl", "start"]:
                 self.start()
             elif words[0] == "aeron-cluster":
@@ -108,12 +109,20 @@ class Machine:
         """Whether this member leads."""
         return is_leader(self.node_directory).exit_code == 0
 
-    def has_read(self, position: int) -> int | None:
-        """The digest of the state at a READ at this position; None where it was not read yet."""
-        for record in reversed(read_journal(journals(self.directory)[-1])):
-            if (record.kind, record.position) == (Kind.READ, position):
-                return record.hash
-        return None
+    def await_read(self, position: int) -> int:
+        """The digest of the state at a READ at this position."""
+
+        def digest() -> int | None:
+            records = reversed(read_journal(journals(self.directory)[-1]))
+            found = (record.hash for record in records if (record.kind, record.position) == (Kind.READ, position))
+            return next(found, None)
+
+        return wait_until(digest, LIMIT_S, f"{self.directory.name} to come to {position}")
+
+
+def await_leader(machines: Collection[Machine]) -> None:
+    """Wait until one of these leads."""
+    wait_until(lambda: any(machine.leads for machine in machines), LIMIT_S, "a member to lead")
 
 
 @pytest.fixture
@@ -133,7 +142,7 @@ def test_an_operator_changes_the_kind_of_each_member_by_the_commands_of_the_docs
     machines: list[Machine], jar: Path
 ) -> None:
     blocks = all_blocks()
-    change, back = (blocks[f"{_SECTION} ({which})"].text for which in ("plain", "plain 2"))
+    stop, change, back = (blocks[f"{_SECTION} ({which})"].text for which in ("plain", "plain 2", "plain 3"))
     ready = blocks[f"{_SECTION} (sh)"].text
     for machine in machines:
         machine.run(back + "systemctl start aeron-node")
@@ -150,7 +159,7 @@ def test_an_operator_changes_the_kind_of_each_member_by_the_commands_of_the_docs
         for client in clients:
             stack.callback(client.close)
             client.resume()
-        for text in (change, change.replace(change.splitlines()[1], back.strip())):
+        for text in (change, change.replace(change.splitlines()[0], back.strip())):
             left = list(machines)
             while left:
                 for client in clients:
@@ -159,14 +168,17 @@ def test_an_operator_changes_the_kind_of_each_member_by_the_commands_of_the_docs
                 machine = next((each for each in left if not each.leads), left[0])
                 left.remove(machine)
                 role = "leader" if machine.leads else "follower"
+                machine.run(stop)
+                await_leader(set(machines) - {machine})
                 machine.run(text)
                 machine.run(ready)
+                for client in clients:
+                    client.await_acknowledged(PROGRESS)
                 waited_s = max(client.longest_wait_s for client in clients)
-                print(f"{machine.ingress}, {role}: {text.splitlines()[1]}: a client waited {waited_s:.1f} s")
+                print(f"{machine.ingress}, {role}: {text.splitlines()[0]}: a client waited {waited_s:.1f} s")
         state = drain(clients)
-        for machine in machines:
-            wait_until(lambda machine=machine: machine.has_read(state.position), LIMIT_S, "a member to read all")  # type: ignore[misc]
-        assert [machine.has_read(state.position) for machine in machines] == [state.digest] * len(machines)
+        digests = [machine.await_read(state.position) for machine in machines]
+        assert digests == [state.digest] * len(machines)
         findings = check_journals([run for each in machines for run in read_runs(each.directory)], clients)
         findings.raise_if_any()
         assert [client.sessions_opened for client in clients] == [1, 1]
