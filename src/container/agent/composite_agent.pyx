@@ -26,16 +26,16 @@ cdef class PartTurns:
 
     cdef int take(self) except? -1:
         cdef Agent agent = self.agent
-        cdef int work_count
+        cdef int work_count = 0
+        cdef object failure = None
         if agent is None or not agent._is_started or agent._is_stopping or agent._is_closed:
             return self.part.invoke()
         try:
             work_count = agent._cycle()
         except BaseException as error:
-            self.part.end_turn(error)
-            return 0
-        if agent._is_end_asked:
-            self.part.end_turn(None)
+            failure = error
+        if failure is not None or agent._is_end_asked:
+            self.part.end_turn(failure)
         return work_count
 
 

@@ -646,7 +646,7 @@ class Status(Facts):
     timed_out_clients: int | None
     """Clients that were lost since its start."""
     backup: BackupStatus | None
-    """What a backup does; null of a member, and of a backup that does not run."""
+    """State and progress of a backup; null of a member, and of a backup that does not run."""
     services: list[ServiceStatus]
     """Its services."""
     problems: list[str]

@@ -292,7 +292,7 @@ _BACKUP_HEAD = """
 
 `ClusterBackup.launch()` and `aeron-cluster backup` ([disaster recovery](operations.md#disaster-recovery)) take a
 backup's settings in the same way; `AERON_CLUSTER_BACKUP_CONFIG_FILE` names the file. Names and defaults are upstream's,
-but for the response channel of a member's archive, which must be given there, and the credentials' class.
+except the response channel of a member's archive, which must be given there, and the credentials' class.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""
