@@ -556,7 +556,7 @@ class Member:
         return self._is_done()
 
     def recorded_position(self) -> int:
-        return len(self.disk.entries) if self.disk.has_recording else NULL_POSITION
+        return len(self.disk.entries) if self.disk.has_recording else -1
 
     def send_catchup_position(self, leader: ClusterMember, term: int, position: int) -> bool:
         self.last_progress_ns = self.now_ns()

@@ -159,5 +159,3 @@ class BackupProcess:
 def log_messages(rows: Sequence[dict[str, Any]]) -> list[tuple[int, bytes]]:
     """Position and bytes of the messages of a log."""
     return [(row["log_position"], row["payload"]) for row in rows]
-
-
