@@ -226,6 +226,18 @@ def test_what_a_member_of_upstreams_records_while_it_catches_up_counts_for_its_l
         assert leader.commit_position == (position if is_committed else committed)
 
 
+def test_a_new_leader_commits_with_a_follower_whose_service_is_busy() -> None:
+    world, leader, [other, busy] = scene()
+    leader.die()
+    busy.services[0].is_quiet = True
+    world.until(lambda: other.is_leading_now)
+    world.client(other).message(b"two")
+    world.until(lambda: payloads(other) == [b"one", b"two"])
+    assert payloads(busy) == [b"one"]
+    busy.services[0].is_quiet = False
+    world.await_read(b"two")
+
+
 @pytest.mark.parametrize("is_early", [False, True])
 def test_no_member_gives_an_id_to_a_message_of_a_service_that_the_log_does_not_take(is_early: bool) -> None:
     world = MembersWorld()

@@ -185,7 +185,7 @@ class Election:
         self._log_replication: LogReplication | None = None
         self._has_log_subscription = False
         self._has_live_destination = False
-        self._is_join_begun = False
+        self._is_join_begun = self._has_recorded_live_log = False
         self._last_published_append_position = NULL_POSITION
         self._last_published_commit_position = 0
         now_ns = host.now_ns()
@@ -975,13 +975,22 @@ class Election:
         if self._poll_join_as_follower(now_ns, "the live log"):
             self._enter(_S.FOLLOWER_READY, now_ns, "")
             return 1
-        # The leader waits for what is recorded here and not for the services.
-        return self._say_append_position(self.append_position, now_ns) if self._is_join_begun else 0
+        if not self._is_join_begun:
+            return 0
+        # The leader waits for what is recorded here and not for the services: without that it may have no quorum for as
+        # long as they take.
+        position = self.append_position
+        if self._records_early() and self._host.recorded_position() > position:
+            position = self._host.recorded_position()
+            if not self._has_recorded_live_log:
+                self._record_own_term()  # again: a new log had no recording before
+                self._has_recorded_live_log = True
+        return self._say_append_position(position, now_ns)
 
     def _follower_ready(self, now_ns: int) -> int:
         assert self.leader is not None
         if self._host.send_append_position(
-            self.leader, self.leadership_term_id, self.log_position, APPEND_POSITION_FLAG_NONE
+            self.leader, self.leadership_term_id, self.append_position, APPEND_POSITION_FLAG_NONE
         ):
             self._complete(now_ns)
         else:
@@ -1142,7 +1151,8 @@ class Election:
         self.leader = None
         self.log_session_id = None
         self._catchup_join_position = NULL_POSITION
-        self._has_log_subscription = self._has_live_destination = self._is_join_begun = False
+        self._has_log_subscription = self._has_live_destination = False
+        self._is_join_begun = self._has_recorded_live_log = False
         self._last_published_append_position = NULL_POSITION
         self._last_published_commit_position = 0
 

@@ -351,6 +351,10 @@ cdef class MemberElectionHost:
         """Whether the log is recorded and all services have joined (bool)."""
         return self._follower_log.poll_join()
 
+    def recorded_position(self):
+        """How far the log is recorded that this member joins (int); -1 where it is not."""
+        return self._recording.position()
+
     def send_catchup_position(self, ClusterMember leader, int64_t leadership_term_id, int64_t log_position):
         """Ask the leader to replay its log from a position on; whether that was sent (bool)."""
         return self._publisher.catchup_position(
