@@ -55,6 +55,8 @@ CLIENT_HOST = "clients"
 LIVENESS_MS = 1_000
 """Of images, of connections, and of clients of a driver."""
 MARK_FILE_LIVENESS_MS = 10_001
+MARK_FILE_VERSION = 8
+"""Where version and time are in a mark file; a start that was killed may have left nothing but zeros there."""
 SESSION_TIMEOUT_MS = 5_000
 KEEP_ALIVE_MS = 500
 LEADER_LIMIT_MS = 40_000
@@ -361,12 +363,17 @@ class Member(node_world.World):
         """What an operator does who knows that the node is dead."""
         with self._uncounted():
             storage = self.disk.process()
-            for path in (f"{ARCHIVE_DIR}/archive-mark.dat", f"{CLUSTER_DIR}/cluster-mark.dat"):
-                if storage.exists(path):
+            services = (f"{CLUSTER_DIR}/cluster-mark-service-{number}.dat" for number in range(self.plan.services))
+            for path in (f"{ARCHIVE_DIR}/archive-mark.dat", f"{CLUSTER_DIR}/cluster-mark.dat", *services):
+                if not storage.exists(path):
+                    continue
+                file = storage.open_file(path, READ_ONLY)
+                has_owner = any(file.read(16, MARK_FILE_VERSION))
+                file.close()
+                if has_owner:
                     self._release(storage, path)
-            for number in range(self.plan.services):
-                if storage.exists(path := f"{CLUSTER_DIR}/cluster-mark-service-{number}.dat"):
-                    self._release(storage, path)
+                else:
+                    storage.unlink(path)
             storage.kill(self.draws)
 
     # Turns.
