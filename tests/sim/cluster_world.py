@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import greenlet
@@ -441,7 +442,7 @@ class Member(node_world.World):
 
     def step(self) -> None:
         """Nobody waits by letting the others take turns here."""
-        raise NotImplementedError
+        self._wait()
 
     def value(self, name: str) -> int:
         """What a counter of its consensus module shows."""
@@ -898,8 +899,8 @@ class World:
         self.stats["answers"] += 1
 
     def step(self) -> None:
-        """No client waits here."""
-        raise NotImplementedError
+        """No client waits by letting the others take turns."""
+        raise Violation("waits", "a client waits inside a turn that is not its own")
 
     # Operations.
 
@@ -1080,8 +1081,11 @@ class World:
             if member.is_up:
                 processes = member.processes
                 member.close()
-                self.until(lambda: member.is_up and member.processes > processes and self._is_led(), 10_000)  # noqa: B023
+                self.until(partial(self._is_back, member, processes), 10_000)
         self.stats["rolling restarts"] += 1
+
+    def _is_back(self, member: Member, processes: int) -> bool:
+        return member.is_up and member.processes > processes and self._is_led()
 
     # Tools.
 
