@@ -13,11 +13,10 @@ from typing import NamedTuple
 from container.common.aeron_defaults import MODULE_STATES, ROLES, CounterType
 from container.errors import ContainerError
 from container.files.cnc_file import CounterRecord
-from container.operate.driver_counters import ELECTION_STATES, TOGGLES
+from container.operate.driver_counters import BACKUP_STATES, ELECTION_STATES, TOGGLES
 from container.operate.driver_streams import backlogs_of
 from container.operate.facts import Status
 from container.operate.marks import now_ms
-from container.operate.driver_counters import BACKUP_STATES
 from container.operate.places import find_cluster_dir
 from container.operate.status import check_ready, read_status_and_counters
 

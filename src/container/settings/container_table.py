@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from container.common import aeron_defaults
 from container.settings import shared_fields as shared
 from container.settings.archive_table import archive_settings_table
-from container.settings.callback_errors import HALT, SKIP
 from container.settings.backup_table import backup_settings_table
+from container.settings.callback_errors import HALT, SKIP
 from container.settings.consensus_module_table import consensus_module_settings_table
 from container.settings.driver_table import driver_settings_table
 from container.settings.setting import (
