@@ -90,6 +90,11 @@ ROOMS = {
         "consensus",
         "interface common transport storage settings codecs files agent archive archive-client",
     ),
+    "backup": Room(
+        "a backup of a cluster: copying log and snapshots away from it; the command `aeron-cluster backup`",
+        "backup",
+        "common codecs transport storage settings files agent archive-client consensus",
+    ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
         "command `aeron-cluster archive`",
@@ -139,7 +144,7 @@ ROOMS = {
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context node run_service setting_types",
-        "interface common settings transport storage aeron files agent archive-client service client consensus "
+        "interface common settings transport storage aeron files agent archive-client service client consensus backup "
         "archive-front operate pipeline replay processes",
     ),
 }

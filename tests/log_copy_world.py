@@ -60,7 +60,7 @@ class LogMember:
         self.recording_log = RecordingLog.open(self.storage, CLUSTER_DIR, create=True, file_sync_level=1)
         self.errors: list[BaseException] = []
         self.recording_id = -1
-        self.orphans = LogOrphans(self.storage, CLUSTER_DIR, self.recording_log, STREAM_ID, self.errors.append)
+        self.orphans = LogOrphans(self.storage, CLUSTER_DIR, self.recording_log, (STREAM_ID,), self.errors.append)
         settings = SimpleNamespace(
             replication_channel=replication_channel,
             leader_archive_control_channel="aeron:udp?term-length=64k",

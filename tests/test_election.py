@@ -1260,6 +1260,10 @@ def test_a_member_of_upstreams_that_has_all_hears_of_no_commit_position_0() -> N
         scene.hear("vote", scene.election.candidate_term_id, 1 if position else -1, position, 0, member_id, True)
     scene.step(1000 * MS)
     scene.step(times=2)
+    # Nor does one that has something to copy, unasked: it may hear that after it has copied it.
+    assert scene.sent("new_term") == []
+    for member_id, position in ((1, 120), (2, 0), (3, 0)):
+        scene.hear("canvass_position", 1 if position else -1, position, 1, member_id, UPSTREAM_VERSION)
     assert [(call[0], call[4]) for call in scene.sent("new_term")] == [(2, 0), (3, 0)]
 
 
@@ -1314,6 +1318,28 @@ def test_a_recorded_term_that_is_empty_is_looked_for_in_the_log_of_upstreams_lea
         assert (scene.sent("drop_empty_term"), scene.sent("new_log_replication")) == ([], [(0, RECORDING_ID, 120)])
     else:
         assert (scene.sent("drop_empty_term"), scene.election.log_leadership_term_id) == ([(4,)], 3)
+
+
+def test_a_leader_of_upstreams_is_refused_once_for_a_vote_however_many_terms_are_to_be_copied() -> None:
+    scene = Scene(term=4, base=60, position=100, persisted=9)
+    scene.host.bases = {4: 60}
+    scene.canvassed()
+    message: dict[str, Any] = {"term": 7, "base": 120, "version": -1}
+    scene.hear_new_term(log_term=4, following=(5, 100, 100), **message)
+    assert scene.state == "CANVASS"
+    scene.step(1_000 * MS)
+    scene.hear_new_term(log_term=4, following=(5, 100, 100), **message)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.step()
+    assert (scene.state, scene.election.log_leadership_term_id) == ("CANVASS", 5)
+    scene.hear_new_term(log_term=5, following=(6, 100, 100), **message)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.step()
+    scene.hear("request_vote", 6, 120, 10, 2)
+    scene.step(1_000 * MS)
+    assert (scene.state, scene.host.persisted) == ("CANVASS", 10)
+    scene.hear_new_term(log_term=6, following=(7, 100, 120), **message)
+    assert scene.state == "CANVASS"
 
 
 def test_a_leader_waits_for_members_of_upstreams_however_long_they_are_silent() -> None:

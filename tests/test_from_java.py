@@ -13,6 +13,7 @@ from container.client import ClientContext
 from container.common.aeron_defaults import CounterType
 from container.operate.operator_command import WORDS
 from container.settings.archive_table import archive_settings_table
+from container.settings.backup_table import backup_settings_table
 from container.settings.consensus_module_table import consensus_module_settings_table
 from container.settings.container_table import settings_table
 from container.settings.driver_table import driver_settings_table
@@ -27,6 +28,7 @@ TABLES = {
     "container": settings_table(),
     "archive": archive_settings_table(),
     "consensus module": consensus_module_settings_table(),
+    "backup": backup_settings_table(),
     "driver": driver_settings_table(),
 }
 

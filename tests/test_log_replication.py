@@ -241,11 +241,11 @@ def test_an_archive_that_keeps_what_a_crash_has_left_is_asked_again() -> None:
 def test_a_marker_that_a_crash_has_torn_is_read_as_far_as_it_goes() -> None:
     world = MemoryWorld()
     member = member_of(world.archive(0))
-    member.orphans.note(7)
+    member.orphans.note_log(7)
     file = member.storage.open_file(f"{CLUSTER_DIR}/{LOG_REPLICATION_NAME}", 0)
     file.write(b"\1\2", 4)
     file.close()
-    member.orphans.note(8)
+    member.orphans.note_log(8)
     assert member.storage.length_of(f"{CLUSTER_DIR}/{LOG_REPLICATION_NAME}") == 8
     member.start()
     assert member.errors == []

@@ -7,7 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from container.codecs import messages as codecs
+from container.consensus.cluster_member import ClusterMember
+from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_NONE
 from container.errors import AgentTermination
+from container.testing.memory import transport_probe as seam
+from container.transport.streams import Publication
 from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
 from tests.members_world import CLIENT_LIVENESS_MS, HEARTBEAT_TIMEOUT_MS, MembersWorld, MemberWorld, payloads
 from tests.scripted_peer import ScriptedPeer
@@ -48,6 +53,24 @@ def play(world: MembersWorld, member: MemberWorld) -> ScriptedPeer:
     world.on_step.append(work)
     world.until(lambda: peer.take("CommitPosition"))
     return peer
+
+
+def canvass(peer: ScriptedPeer, to: ClusterMember, term_id: int, log_position: int, *, is_upstream: bool) -> None:
+    """Have a peer say that it has no leader, as a member of ours or as one of upstream's."""
+    if not is_upstream:
+        assert peer.publisher.canvass_position(to, term_id, log_position, term_id)
+        return
+    assert isinstance(to.publication, Publication)
+    message = codecs.encode(
+        "cluster",
+        "CanvassPosition",
+        log_leadership_term_id=term_id,
+        log_position=log_position,
+        leadership_term_id=term_id,
+        follower_member_id=peer.members.this_member.id,
+        protocol_version=1 << 16,
+    )
+    assert seam.offer(to.publication, message) > 0
 
 
 def scene() -> tuple[MembersWorld, MemberWorld, list[MemberWorld]]:
@@ -166,6 +189,35 @@ def test_a_member_that_catches_up_again_in_an_election_is_replayed_to_where_it_i
     assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7002")
     world.until(lambda: replays(leader) == ["7002"])
     assert leader.counter_value(207) == LEADER_INIT
+
+
+@pytest.mark.parametrize(
+    ("is_upstream", "flags", "is_committed"),
+    [
+        (True, APPEND_POSITION_FLAG_CATCHUP, True),
+        (True, APPEND_POSITION_FLAG_NONE, False),
+        (False, APPEND_POSITION_FLAG_CATCHUP, False),
+    ],
+)
+def test_what_a_member_of_upstreams_records_while_it_catches_up_counts_for_its_leader(
+    is_upstream: bool, flags: int, is_committed: bool
+) -> None:
+    """It says that in the term that it has read, which is an older one until what it records is committed."""
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    to = peer.member(leader.member_id)
+    term_id, committed = leader.counter_value(239), leader.commit_position
+    canvass(peer, to, term_id - 1, committed, is_upstream=is_upstream)
+    world.until(lambda: peer.take("NewLeadershipTerm"))
+    with stalled_archive(other):
+        world.client(leader).message(b"two")
+        world.until(lambda: leader.published_position > committed)
+        assert peer.publisher.catchup_position(to, term_id, committed, f"{absent.host}:7001")
+        world.until(lambda: replays(leader) == ["7001"])
+        position = leader.published_position
+        peer.habit = lambda: peer.publisher.append_position(to, term_id - 1, position, flags)
+        world.run(200)
+        assert leader.commit_position == (position if is_committed else committed)
 
 
 @pytest.mark.parametrize("is_early", [False, True])

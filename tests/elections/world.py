@@ -23,7 +23,7 @@ from container.consensus.election_host import ElectionState, NewLeadershipTerm
 from container.errors import AgentTermination, ClusterEvent
 from tests.elections.faults import Faults
 from tests.elections.java import JAVA_PROTOCOL_VERSION, JavaElection, has_active_quorum
-from tests.elections.oracle import OURS, UPSTREAMS, Oracle, Violation
+from tests.elections.oracle import OURS, UPSTREAMS, Oracle, Violation, last_of
 
 MS = 1_000_000
 TICK_NS = 20 * MS
@@ -921,6 +921,8 @@ class Cluster:
 
     def _is_stuck_by_upstream(self, node: Member) -> bool:
         """Whether a member follows, or waits where one of upstream's alone holds another for ever."""
+        if self._has_forgotten_its_term():
+            return True
         election, leader = node.election, self.leader()
         if election is None and leader is not None:
             return node.leadership_term_id == leader.leadership_term_id
@@ -931,3 +933,16 @@ class Cluster:
             newest = max((each.leadership_term_id for each in self.nodes if not each.is_java), default=-1)
             return newest <= election.leadership_term_id
         return all(each.is_java for each in self.nodes)
+
+    def _has_forgotten_its_term(self) -> bool:
+        """Whether the appointed leader is one of upstream's, and died before it recorded a term that a follower has.
+
+        Nobody else may lead, and its log is worse than the follower's then.
+        """
+        appointed_id = self.settings.appointed_leader_id
+        if appointed_id == -1 or not self.nodes[appointed_id].is_java:
+            return False
+        appointed = self.nodes[appointed_id]
+        recorded = [term.id for node in self.nodes for term in node.disk.terms]
+        led = [term_id for term_id, leader in self.oracle.leaders.items() if leader is appointed]
+        return any(term_id in recorded and term_id > last_of(appointed)[0] for term_id in led)

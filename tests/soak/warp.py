@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 _NUMBERS = struct.Struct("qq")
-_COMPILE_LIMIT_S = 60
+_COMPILE_LIMIT_S = 600
 
 # Python's time.time() and Aeron's clocks ask with clock_gettime; Java's and Python's files are written with pwrite64
 # and the like.

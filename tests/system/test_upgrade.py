@@ -14,6 +14,9 @@ from container.testing.processes.local_cluster import LocalCluster, LocalMember,
 from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, ROOT, Parts
 
+# The client is not polled while a member starts again, and that may take its time.
+PATIENT_SESSIONS = {"aeron.cluster.session.timeout": "180s"}
+
 
 def release(name: str) -> Service:
     """A release of the counter as a program."""
@@ -23,7 +26,7 @@ def release(name: str) -> Service:
 
 @pytest.fixture
 def cluster(parts: Parts) -> Iterator[LocalCluster]:
-    with LocalCluster([release("CounterV1")], **parts) as cluster:
+    with LocalCluster([release("CounterV1")], properties=PATIENT_SESSIONS, **parts) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
         yield cluster

@@ -44,6 +44,10 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         from container.archive.server.archive_command import archive_parser
 
         return archive_parser(_Parser, f"{program} archive").parse_args(arguments[1:])
+    if arguments[:1] == ["backup"]:
+        from container.backup.backup_command import backup_parser
+
+        return backup_parser(_Parser, f"{program} backup").parse_args(arguments[1:])
     if arguments[:1] == ["consensus-module"]:
         from container.consensus.consensus_module_command import consensus_module_parser
 
@@ -109,6 +113,7 @@ def _parser(program: str) -> tuple[argparse.ArgumentParser, Collection[str]]:
     words.add_parser("top", help="show nodes of this machine on a full screen, live", add_help=False)
     words.add_parser("exporter", help="serve the metrics of nodes of this machine to Prometheus", add_help=False)
     words.add_parser("archive", help="run an archive beside a media driver", add_help=False)
+    words.add_parser("backup", help="keep a copy of a cluster's log and snapshots away from it", add_help=False)
     words.add_parser("consensus-module", help="run the consensus module of a member", add_help=False)
     words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)
     words.add_parser("pipeline", help="tables, audits and replays of what clusters recorded, on Spark", add_help=False)

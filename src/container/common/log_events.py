@@ -43,6 +43,9 @@ EVENTS: dict[str, LogEvent] = {
     "snapshot_failed": LogEvent("warning", "no snapshot was taken"),
     "retention_applied": LogEvent("info", "what is no longer needed was deleted"),
     "retention_held": LogEvent("info", "not all that this member no longer needs can be deleted"),
+    "backup_state": LogEvent("debug", "the state of the backup changed"),
+    "backup_updated": LogEvent("info", "the copy has snapshots and terms up to a member's"),
+    "backup_failed": LogEvent("warning", "a round of the backup failed"),
     "sessions": LogEvent("info", "sessions came or went"),
     "slow_callback": LogEvent("warning", "a callback was slow"),
 }

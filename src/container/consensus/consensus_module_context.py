@@ -225,7 +225,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
         )
         self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
         self.log_orphans = LogOrphans(
-            self._storage, self._cluster_dir, self.recording_log, settings.log_stream_id, self.counted_error_handler
+            self._storage, self._cluster_dir, self.recording_log, (settings.log_stream_id,), self.counted_error_handler
         )
         self.mark_file.signal_ready()
         self.agent = ConsensusModuleAgent(self)

@@ -196,6 +196,8 @@ class Election:
         self._deadline_ns = now_ns
         self._lost_ballots = 0
         self._refused_leader_since_ns: int | None = None
+        # The term of a leader that was refused until a ballot was over, and that of the vote for which it was.
+        self._refused_terms = (NULL_VALUE, NULL_VALUE)
         self._time_of_last_leader_ns = now_ns
         if is_node_startup:
             # The file says no more than that it voted, or asked for votes.
@@ -269,7 +271,9 @@ class Election:
                 )
         if log_leadership_term_id < self.leadership_term_id:
             if self._host.role == Role.LEADER:
-                self._publish_new_leadership_term(follower, log_leadership_term_id, self._quorum_position(now_ns))
+                self._publish_new_leadership_term(
+                    follower, log_leadership_term_id, self._quorum_position(now_ns), is_answer=True
+                )
         elif log_leadership_term_id > self.leadership_term_id and self.state in _LEADER_STATES:
             raise ClusterEvent(
                 f"a newer term than {self.leadership_term_id}, which this member leads: the log of member "
@@ -304,7 +308,7 @@ class Election:
             self._place_vote(candidate, candidate_term_id, False)
             if self._host.role == Role.LEADER:
                 self._publish_new_leadership_term(
-                    candidate, log_leadership_term_id, self._quorum_position(self._host.now_ns())
+                    candidate, log_leadership_term_id, self._quorum_position(self._host.now_ns()), is_answer=True
                 )
         elif self.state in _VOTING_STATES or self.state is _S.INIT:
             self.candidate_term_id = self._host.propose_max_candidate_term_id(candidate_term_id, log_position)
@@ -358,7 +362,7 @@ class Election:
         if self._truncation is not None or (state in _VOTING_STATES and now_ns < self._pause_until_ns):
             return
         if state is _S.CANVASS:
-            if message.leadership_term_id < self._members.voted_term_id:
+            if message.leadership_term_id < self._members.voted_term_id and not self._has_refused(message):
                 self._refuse_leader(leader, message)
             else:
                 self._follow(leader, message)
@@ -534,7 +538,15 @@ class Election:
                 f"{self._members.voted_term_id} in which this member may have voted for another",
             )
         elif message.protocol_version == NULL_VALUE and self._is_refusing(now_ns):
+            self._refused_terms = message.leadership_term_id, self._members.voted_term_id
             self._follow(leader, message)
+
+    def _has_refused(self, message: NewLeadershipTerm) -> bool:
+        """Whether it has refused a leader of upstream's for that vote: once is enough, however far the way."""
+        return message.protocol_version == NULL_VALUE and self._refused_terms == (
+            message.leadership_term_id,
+            self._members.voted_term_id,
+        )
 
     def _is_refusing(self, now_ns: int) -> bool:
         since_ns = self._refused_leader_since_ns
@@ -682,16 +694,17 @@ class Election:
         for member in self._members.members:
             # Who has not said yet what it is says so in its next canvass.
             if member is not self._this_member and member.protocol_version != NULL_VALUE:
-                self._publish_new_leadership_term(member, log_term_id, quorum_position)
+                self._publish_new_leadership_term(member, log_term_id, quorum_position, is_answer=False)
         return 1
 
     def _publish_new_leadership_term(
-        self, member: ClusterMember, log_leadership_term_id: int, quorum_position: int
+        self, member: ClusterMember, log_leadership_term_id: int, quorum_position: int, *, is_answer: bool
     ) -> None:
         if self.log_session_id is not None:
             if member.is_upstream():
                 # Its own leaders count as here: what members said in another term as well. With 0 it would wait for
-                # this member for ever; unless it is known to have something to copy first, it can wait for more.
+                # this member for ever, unless it asks and has something to copy first. Only in an answer: what comes
+                # at intervals may wait for it until it has copied that.
                 self._upstream_commit_position = max(
                     self._upstream_commit_position,
                     self.log_position,
@@ -701,7 +714,7 @@ class Election:
                 if (
                     quorum_position == 0
                     and self.append_position > 0
-                    and not (NULL_POSITION < member.log_position < self.append_position)
+                    and not (is_answer and NULL_POSITION < member.log_position < self.append_position)
                 ):
                     return
             self._host.publish_new_leadership_term(
@@ -1065,9 +1078,7 @@ class Election:
         self.log_leadership_term_id = self.leadership_term_id
 
     def _record_replicated_term(self, end_position: int) -> None:
-        self._ensure_term(
-            self._replication_leadership_term_id, self._replication_term_base_log_position, end_position
-        )
+        self._ensure_term(self._replication_leadership_term_id, self._replication_term_base_log_position, end_position)
         self.log_leadership_term_id = self._replication_leadership_term_id
 
     def _ensure_term(self, leadership_term_id: int, base_position: int, log_position: int) -> None:

@@ -34,7 +34,7 @@ cdef class FollowerCatchups:
                  LogPublisher log_publisher not None, LogRecording recording not None):
         self._settings, self._on_error = context.settings, context.counted_error_handler
         self._archive, self._publisher, self._log_publisher = archive, publisher, log_publisher
-        self._recording, self._replays, self._given_up = recording, {}, []
+        self._recording, self._replays, self._reached, self._given_up = recording, {}, set(), []
 
     cdef int begin(self, ClusterMember follower, int64_t log_position, str endpoint) except -1:
         """Replay the log to a member from a position on, unless that goes on already."""
@@ -47,6 +47,7 @@ cdef class FollowerCatchups:
             self._settings.log_stream_id, NULL_VALUE)
         self._archive.follow(request)           # what ends the replay later is an error of this one as well
         self._replays[follower.id] = request
+        self._reached.add(follower.id)
         return 0
 
     cdef int poll(self) except -1:
@@ -74,6 +75,10 @@ cdef class FollowerCatchups:
             self._publisher.stop_catchup(follower, leadership_term_id)
         return 0
 
+    cdef bint is_of_this_log(self, ClusterMember follower, int flags) except -1:
+        """Whether a member of upstream's says of this leader's log, in the term that it has read, what it records."""
+        return bool(flags & FLAG_CATCHUP and follower.is_upstream() and follower.id in self._reached)
+
     cdef int stop(self, ClusterMember follower) except -1:
         """End the replay of a member, if there is one."""
         cdef ArchiveRequest request = self._replays.pop(follower.id, None)
@@ -97,6 +102,7 @@ cdef class FollowerCatchups:
         cdef ArchiveRequest request
         cdef dict replays = self._replays
         self._replays = {}
+        self._reached.clear()
         for request in replays.values():
             self._end(request)
         return 0

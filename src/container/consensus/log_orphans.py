@@ -1,14 +1,14 @@
-"""Recordings that a copy of the leader's log has begun, and that a crash has left before the recording log knew them.
+"""Recordings that a copy of log or snapshot has begun, and that a crash has left before the recording log knew them.
 
 Nothing names them any more, and they keep the disk of the archive. So a file in the cluster directory says with which
-sessions the log was copied while the recording log had no term: :meth:`LogOrphans.note`, before the archive is asked.
-A recording of such a session that the recording log does not name is no log, and is deleted. Upstream leaves it.
+sessions something was copied: :meth:`LogOrphans.note`, before the archive is asked. A recording of such a session that
+the recording log does not name is neither log nor snapshot, and is deleted. Upstream leaves it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import suppress
 
 from container.archive.client.async_archive import AsyncArchive
@@ -25,29 +25,40 @@ _LENGTH_MAX = 1 << 16
 
 
 class LogOrphans:
-    """Those of one member.
+    """Those of one member, or of one backup.
 
     Args:
         storage: where the cluster directory is.
         cluster_dir: its path.
         recording_log: of the member.
-        stream_id: of the log.
+        stream_ids: of what is copied.
         on_error: gets what keeps one from being deleted.
     """
 
     def __init__(
-        self, storage: Storage, cluster_dir: str, recording_log: RecordingLog, stream_id: int, on_error: ErrorHandler
+        self,
+        storage: Storage,
+        cluster_dir: str,
+        recording_log: RecordingLog,
+        stream_ids: Collection[int],
+        on_error: ErrorHandler,
     ) -> None:
         self._storage, self._cluster_dir, self._path = storage, cluster_dir, f"{cluster_dir}/{LOG_REPLICATION_NAME}"
-        self._recording_log, self._stream_id, self._on_error = recording_log, stream_id, on_error
+        self._recording_log, self._stream_ids, self._on_error = recording_log, stream_ids, on_error
 
-    def note(self, session_id: int) -> None:
-        """Note that the log is about to be copied with a session: that is on the disk then.
+    def note_log(self, session_id: int) -> None:
+        """Note that the log is about to be copied with a session, as :meth:`note` does.
 
         Nothing while the recording log has a term: that names the recording. Raises OSError when the disk fails.
         """
-        if self._recording_log.find_last_term() is not None:
-            return
+        if self._recording_log.find_last_term() is None:
+            self.note(session_id)
+
+    def note(self, session_id: int) -> None:
+        """Note that something is about to be copied with a session: that is on the disk then.
+
+        Raises OSError when the disk fails.
+        """
         is_new = not self._storage.exists(self._path)
         file = self._storage.open_file(self._path, CREATE if is_new else NO_FOLLOW)
         try:
@@ -58,11 +69,16 @@ class LogOrphans:
         if is_new:
             self._storage.force_directory(self._cluster_dir)
 
-    def remove(self, archive: AsyncArchive, deadline: Deadline) -> Generator[None]:
+    def remove(self, archive: AsyncArchive, deadline: Deadline, kept: int = NULL_VALUE) -> Generator[None]:
         """Delete the recordings of noted sessions that the recording log does not name, and forget those sessions.
 
         While it has no term, a session without a recording stays noted: an archive may be about to begin with it. What
         the archive refuses is reported, and tried again the next time.
+
+        Args:
+            archive: that has them.
+            deadline: for each to stop.
+            kept: a recording that goes on, and stays noted.
 
         Raises OSError when the disk fails, TimedOutError when the archive does not answer.
         """
@@ -70,7 +86,7 @@ class LogOrphans:
         is_known = bool(session_ids)
         try:
             for session_id in session_ids:
-                is_known &= yield from self._is_removed(archive, deadline, session_id)
+                is_known &= yield from self._is_removed(archive, deadline, session_id, kept)
         except ArchiveError as error:
             self._on_error(
                 ClusterEvent(f"the recording of a copy of the log that was cut short stays: {message_of(error)}")
@@ -91,10 +107,16 @@ class LogOrphans:
             return [each[0] for each in _SESSION_ID.iter_unpack(content[:whole])]
         return []
 
-    def _is_removed(self, archive: AsyncArchive, deadline: Deadline, session_id: int) -> Generator[None, None, bool]:
-        request = archive.find_last_matching_recording(0, "aeron:", self._stream_id, session_id)
-        recording_id = yield from answer(archive, request)
-        if recording_id == NULL_VALUE:
+    def _is_removed(
+        self, archive: AsyncArchive, deadline: Deadline, session_id: int, kept: int
+    ) -> Generator[None, None, bool]:
+        recording_id = NULL_VALUE
+        for stream_id in self._stream_ids:
+            request = archive.find_last_matching_recording(0, "aeron:", stream_id, session_id)
+            recording_id = yield from answer(archive, request)
+            if recording_id != NULL_VALUE:
+                break
+        if recording_id in (NULL_VALUE, kept):
             return False
         if any(entry.recording_id == recording_id for entry in self._recording_log.entries):
             return True

@@ -101,7 +101,7 @@ cdef class MemberLogReplication:
         settings = self._settings
         if self.recording_id == NULL_VALUE:
             yield from self._orphans.remove(self._archive, self._deadline)
-        self._orphans.note(session_id)
+        self._orphans.note_log(session_id)
         channel, response_channel = channels.replication_channels(
             settings.replication_channel, leader.archive_response_endpoint)
         request = self._request = self._archive.replicate(

@@ -18,6 +18,7 @@ class ClusterMarkFile(OwnedMarkFile):
         path: str | os.PathLike[str],
         *,
         is_of_consensus_module: bool = False,
+        is_of_backup: bool = False,
         error_buffer_length: int = ...,
         page_size: int = ...,
         clock: Clock | None = None,

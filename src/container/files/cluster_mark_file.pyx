@@ -1,4 +1,4 @@
-"""The mark file of a service or of a consensus module: who owns it, whether the owner lives, and its error log.
+"""The mark file of a service, a consensus module or a backup: who owns it, whether the owner lives, and its error log.
 
 They are upstream's ``cluster-mark-service-<N>.dat`` and ``cluster-mark.dat``: a MarkFileHeader (schema 110, template
 200) at offset 0, and a distinct error log from byte 8192 on. Upstream: ClusterMarkFile.java. What all mark files do is
@@ -71,8 +71,9 @@ _KINDS = {
         C_COMPONENT_CONTAINER, "container", "a cluster_dir or a service_id of its own", "CONTAINER"),
     C_COMPONENT_CONSENSUS_MODULE: _kind(
         C_COMPONENT_CONSENSUS_MODULE, "consensus module", "a cluster_dir of its own", "CONSENSUS_MODULE"),
+    C_COMPONENT_BACKUP: _kind(C_COMPONENT_BACKUP, "backup", "a cluster_dir of its own", "BACKUP"),
 }
-MARK_FILE_NAME = "cluster-mark.dat"     # of a consensus module
+MARK_FILE_NAME = "cluster-mark.dat"     # of a consensus module, or of a backup
 LINK_FILE_NAME = "cluster-mark.lnk"
 
 
@@ -87,11 +88,11 @@ def link_file_name(service_id):
 
 
 cdef class ClusterMarkFile(OwnedMarkFile):
-    """Creates the mark file of a service or a consensus module, or takes over the one that a dead owner left.
+    """Creates the mark file of a service, a consensus module or a backup, or takes over the one that a dead owner left.
 
     Args:
         path: of the file; its directory must be there.
-        is_of_consensus_module: whose it is (bool).
+        is_of_consensus_module, is_of_backup: whose it is (bool).
         error_buffer_length: bytes of the error log, from 1 MiB to 2,147,475,455.
         page_size: the file's length becomes a multiple of it: the driver's file page size, in bytes.
         clock: the source of time; the system's by default.
@@ -110,9 +111,12 @@ cdef class ClusterMarkFile(OwnedMarkFile):
 
     cdef int _component_type
 
-    def __init__(self, path, *, bint is_of_consensus_module=False, error_buffer_length=ERROR_BUFFER_MIN_LENGTH,
-                 page_size=4096, Clock clock=None, Storage storage=None, fallback=None):
-        self._component_type = C_COMPONENT_CONSENSUS_MODULE if is_of_consensus_module else C_COMPONENT_CONTAINER
+    def __init__(self, path, *, bint is_of_consensus_module=False, bint is_of_backup=False,
+                 error_buffer_length=ERROR_BUFFER_MIN_LENGTH, page_size=4096, Clock clock=None, Storage storage=None,
+                 fallback=None):
+        self._component_type = (
+            C_COMPONENT_BACKUP if is_of_backup
+            else C_COMPONENT_CONSENSUS_MODULE if is_of_consensus_module else C_COMPONENT_CONTAINER)
         self._begin(
             _KINDS[self._component_type], path, storage if storage is not None else FileStorage(),
             clock if clock is not None else SystemClock(), os.getpid(), error_buffer_length, page_size, fallback)

@@ -637,6 +637,39 @@ class RecordingLog:
             found.append(entry)
         return found
 
+    def append_together(self, entries: Iterable[RecordingLogEntry]) -> None:
+        """Append terms and snapshots so that a crash leaves all of them or none; they are on the disk then.
+
+        Each is as by :meth:`append_term`, with its end, and by :meth:`append_snapshot`; ``entry_index`` does not
+        count. The file is written anew, and takes the place of the one that is there.
+
+        Raises:
+            ClusterError: as :meth:`append_term` and :meth:`append_snapshot`.
+            OSError: the disk fails: then it is as before, but that a term may have its end.
+        """
+        content = bytearray(self._file.read(self._end, 0))
+        for entry in entries:
+            place = None
+            if entry.is_term:
+                self._check_term(entry.recording_id, entry.leadership_term_id)
+                if entry.leadership_term_id - 1 in self._terms:
+                    self.commit_log_position(entry.leadership_term_id - 1, entry.term_base_log_position)
+                    before = self._places[self._terms[entry.leadership_term_id - 1].entry_index]
+                    content[before : before + LOG_ENTRY_ALIGNMENT] = self._file.read(LOG_ENTRY_ALIGNMENT, before)
+            else:
+                _check_recording_id(entry.recording_id)
+                wanted = _what(entry)
+                place = next((self._places[each.entry_index] for each in self._entries if _what(each) == wanted), None)
+            encoded = encode_entry(entry)
+            if place is None:
+                content += encoded
+            else:
+                content[place : place + len(encoded)] = encoded
+        try:
+            self._write_anew(bytes(content))
+        finally:
+            self.reload()
+
     # Any entries.
 
     def invalidate_entry(self, entry_index: int) -> None:

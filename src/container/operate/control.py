@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from container.operate.cluster_control import ClusterControl
 
 _PAUSE_S = 0.02
-_BACKUP_QUERY_DEADLINE = 210  # upstream: ClusterBackup.QUERY_DEADLINE_TYPE_ID
 _NEUTRAL = TOGGLES.index("NEUTRAL")
 
 
@@ -401,7 +400,7 @@ def backup_query_delay(path: Path, delay_ms: int | None) -> Answer:
     if mark.component != "BACKUP":
         raise RefusedError(f"{cluster_dir} is the directory of a {mark.component}, not of a backup")
     with open_cnc(Path(mark.aeron_directory)) as file:
-        records = [record for record in file.counters() if record.type_id == _BACKUP_QUERY_DEADLINE]
+        records = [record for record in file.counters() if record.type_id == CounterType.BACKUP_QUERY_DEADLINE]
     own = [record for record in records if record.key_int32(0) == mark.cluster_id] or records
     if not own:
         raise RefusedError("the backup has no counter of its next query")
@@ -410,7 +409,7 @@ def backup_query_delay(path: Path, delay_ms: int | None) -> Answer:
     else:
         deadline_ms = now_ms() + delay_ms
         with _connected(mark) as control:
-            control.set(own[0].counter_id, _BACKUP_QUERY_DEADLINE, deadline_ms)
+            control.set(own[0].counter_id, CounterType.BACKUP_QUERY_DEADLINE, deadline_ms)
     return Answer(
         BackupQuery(next_query_ms=deadline_ms, delay_ms=deadline_ms - now_ms(), has_changed=delay_ms is not None)
     )

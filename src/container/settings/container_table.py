@@ -12,6 +12,7 @@ from container.common import aeron_defaults
 from container.settings import shared_fields as shared
 from container.settings.archive_table import archive_settings_table
 from container.settings.callback_errors import HALT, SKIP
+from container.settings.backup_table import backup_settings_table
 from container.settings.consensus_module_table import consensus_module_settings_table
 from container.settings.driver_table import driver_settings_table
 from container.settings.setting import (
@@ -215,6 +216,7 @@ def settings_markdown() -> str:
         (_MARKDOWN_HEAD, settings_table()),
         (_ARCHIVE_HEAD, archive_settings_table()),
         (_CONSENSUS_MODULE_HEAD, consensus_module_settings_table()),
+        (_BACKUP_HEAD, backup_settings_table()),
         (_DRIVER_HEAD, driver_settings_table()),
     )
     lines = [line for head, table in tables for line in (head, *table_rows(table))]
@@ -281,6 +283,16 @@ Give a consensus module's settings to `ConsensusModule.launch()` and `aeron-clus
 ([a consensus module without Java](consensus-module.md)) in the same ways. `AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE`
 names the file. Names and defaults are upstream's. Where a service reads the same variable, one value serves both. The
 defaults of `AERON_CLUSTER_SNAPSHOT_STREAM_ID` differ: set it for neither, or by option.
+
+| setting | variable | default | allowed | meaning |
+| --- | --- | --- | --- | --- |"""
+
+_BACKUP_HEAD = """
+## A backup
+
+`ClusterBackup.launch()` and `aeron-cluster backup` ([disaster recovery](operations.md#disaster-recovery)) take a
+backup's settings in the same way; `AERON_CLUSTER_BACKUP_CONFIG_FILE` names the file. Names and defaults are upstream's,
+but for the response channel of a member's archive, which must be given there, and the credentials' class.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""

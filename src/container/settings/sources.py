@@ -19,6 +19,7 @@ from container.common.semantic_version import parse_version
 from container.common.values import is_path, shown, shown_path, suggestion, whole_number
 from container.errors import ConfigurationError
 from container.settings.archive_table import ArchiveSettings, archive_settings_table
+from container.settings.backup_table import BackupSettings, backup_settings_table
 from container.settings.consensus_module_table import ConsensusModuleSettings, consensus_module_settings_table
 from container.settings.container_table import Settings, settings_table
 from container.settings.driver_table import driver_settings_table
@@ -29,11 +30,13 @@ from container.transport.idle_strategy import parse_duration_ns, parse_idle_stra
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 ARCHIVE_CONFIG_FILE_VARIABLE = "AERON_ARCHIVE_CONFIG_FILE"
 CONSENSUS_MODULE_CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE"
+BACKUP_CONFIG_FILE_VARIABLE = "AERON_CLUSTER_BACKUP_CONFIG_FILE"
 
 _OWN_VARIABLES = (
     CONFIG_FILE_VARIABLE,
     ARCHIVE_CONFIG_FILE_VARIABLE,
     CONSENSUS_MODULE_CONFIG_FILE_VARIABLE,
+    BACKUP_CONFIG_FILE_VARIABLE,
     "AERON_CLUSTER_LOG_FORMAT",
     "AERON_CLUSTER_LOG_LEVEL",
 )
@@ -165,6 +168,27 @@ def load_consensus_module_settings(
     )
 
 
+def load_backup_settings(
+    keywords: Mapping[str, object] | None = None,
+    *,
+    config_file: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> BackupSettings:
+    """The settings of a backup, collected as :func:`collect_settings` does and validated.
+
+    AERON_CLUSTER_BACKUP_CONFIG_FILE names the file by default. Raises ConfigurationError as the two others.
+    """
+    return validate_backup_settings(
+        collect_settings(
+            keywords or {},
+            config_file=config_file,
+            environ=environ,
+            table=backup_settings_table(),
+            config_file_variable=BACKUP_CONFIG_FILE_VARIABLE,
+        )
+    )
+
+
 def validate_settings(given: Mapping[str, Given]) -> Settings:
     """The settings, with defaults where nothing is given.
 
@@ -186,6 +210,13 @@ def validate_archive_settings(given: Mapping[str, Given]) -> ArchiveSettings:
 def validate_consensus_module_settings(given: Mapping[str, Given]) -> ConsensusModuleSettings:
     """The settings of a consensus module, with defaults where nothing is given; raises as :func:`validate_settings`."""
     settings = ConsensusModuleSettings(**_validated(given, consensus_module_settings_table()))
+    settings.check()
+    return settings
+
+
+def validate_backup_settings(given: Mapping[str, Given]) -> BackupSettings:
+    """The settings of a backup, with defaults where nothing is given; raises as :func:`validate_settings`."""
+    settings = BackupSettings(**_validated(given, backup_settings_table()))
     settings.check()
     return settings
 
@@ -317,7 +348,10 @@ def _variable_of(name: str) -> str:
 
 
 def _own_properties() -> set[str]:
-    tables = settings_table(), archive_settings_table(), consensus_module_settings_table(), driver_settings_table()
+    tables = (
+        *(settings_table(), archive_settings_table(), consensus_module_settings_table(), driver_settings_table()),
+        backup_settings_table(),
+    )
     return {setting.property for table in tables for setting in table.values()}
 
 

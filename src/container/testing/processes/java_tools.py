@@ -54,7 +54,7 @@ JVM_FLAGS: tuple[str, ...] = (
 )
 """Options of a JVM that runs Aeron in tests; they precede the class path."""
 
-_COMPILE_LIMIT_S = 120
+_COMPILE_LIMIT_S = 600
 
 
 _AERON_JARS = {

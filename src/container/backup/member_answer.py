@@ -1,0 +1,165 @@
+"""What a member answers to a backup, and what follows from that: which snapshots and which part of the log are missing.
+
+Upstream: ClusterBackupAgent.java (onBackupResponse, replayStartPosition), LogSourceValidator.java. Different from it:
+
+- a set of snapshots counts whole or not at all, and an older one than the copy has is left where it is;
+- a member whose log is not the one that was copied so far is refused, and what to do then is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from container.consensus.cluster_member import ClusterMember, parse_cluster_members
+from container.errors import ClusterError, CodecError
+from container.files.catalog import RecordingDescriptor
+from container.files.recording_log import CONSENSUS_MODULE_SERVICE_ID, NULL_VALUE, RecordingLog
+from container.settings.backup_table import ANY, FOLLOWER, LATEST_SNAPSHOT, LEADER
+
+BEGIN_ANEW = (
+    "keep the directories of the backup's cluster and archive, which are the copy of what was, and start the backup "
+    "with empty ones"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSnapshot:
+    """A snapshot in a member's archive: that of the consensus module (service id -1), or of a service."""
+
+    recording_id: int
+    leadership_term_id: int
+    term_base_log_position: int
+    log_position: int
+    timestamp: int
+    service_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAnswer:
+    """Where a member has the log and its latest snapshots (BackupResponse, 78)."""
+
+    log_recording_id: int
+    leadership_term_id: int
+    """The last term, of which the log's is the same."""
+    term_base_log_position: int
+    commit_position_counter_id: int
+    leader_member_id: int
+    member: ClusterMember
+    snapshots: tuple[MemberSnapshot, ...]
+    """The services', and the consensus module's last; empty where the member has none."""
+
+
+def read_answer(fields: dict[str, Any]) -> MemberAnswer:
+    """The answer of which these are the decoded fields.
+
+    Raises:
+        ClusterError: the member does not say which one it is (upstream before 1.44), or its snapshots are no set.
+        ConfigurationError: its list of members is none.
+    """
+    member_id, text = fields["member_id"], fields["cluster_members"].decode("ascii", "replace")
+    members = [each for each in parse_cluster_members(text) if each.id == member_id]
+    if not members:
+        raise ClusterError(f"it answers as member {member_id}, and the members are {text}")
+    return MemberAnswer(
+        fields["log_recording_id"],
+        fields["last_leadership_term_id"],
+        fields["last_term_base_log_position"],
+        fields["commit_position_counter_id"],
+        fields["leader_member_id"],
+        members[0],
+        _set_of([MemberSnapshot(**each) for each in fields["snapshots"]]),
+    )
+
+
+def _set_of(snapshots: Sequence[MemberSnapshot]) -> tuple[MemberSnapshot, ...]:
+    """The snapshots in the order in which they are appended: the consensus module's closes the set."""
+    found = tuple(sorted(snapshots, key=lambda each: each.service_id, reverse=True))
+    if not found:
+        return ()
+    is_whole = [each.service_id for each in found] == list(range(len(found) - 2, CONSENSUS_MODULE_SERVICE_ID - 1, -1))
+    if not is_whole or len({(each.leadership_term_id, each.log_position) for each in found}) != 1:
+        raise CodecError(f"its snapshots are not one of the consensus module and of each service: {list(found)}")
+    return found
+
+
+def is_acceptable(source_type: str, answer: MemberAnswer) -> bool:
+    """Whether a backup with that setting copies from the member."""
+    is_leader = answer.leader_member_id == answer.member.id
+    return {ANY: True, LEADER: is_leader, FOLLOWER: not is_leader}[source_type]
+
+
+def needed_snapshots(recording_log: RecordingLog, answer: MemberAnswer) -> tuple[MemberSnapshot, ...]:
+    """The member's snapshots, unless the copy has them or later ones."""
+    latest = recording_log.get_latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
+    if answer.snapshots and latest is not None and latest.log_position >= answer.snapshots[-1].log_position:
+        return ()
+    return answer.snapshots
+
+
+def check_same_log(
+    recording_log: RecordingLog, answer: MemberAnswer, own: RecordingDescriptor, source: RecordingDescriptor
+) -> None:
+    """Raise ClusterError where the member's log cannot go on what was copied so far.
+
+    Args:
+        recording_log: of the copy.
+        answer: of the member.
+        own: the copy's recording of the log, stopped.
+        source: the member's.
+    """
+    member, end = f"member {answer.member.id}", own.stop_position
+    where = f"the copy ends at {end}"
+    parts = ("initial_term_id", "term_buffer_length")
+    different = [
+        f"{name}={getattr(source, name)}, the copy's {getattr(own, name)}"
+        for name in parts
+        if getattr(source, name) != getattr(own, name)
+    ]
+    if different:
+        raise ClusterError(f"the log of {member} is another one than was copied: {', '.join(different)}: {BEGIN_ANEW}")
+    if source.start_position > end:
+        raise ClusterError(
+            f"the log of {member} begins at {source.start_position} and {where}: what lies between is gone, unless "
+            f"another member has it; else {BEGIN_ANEW}"
+        )
+    last = recording_log.find_last_term()
+    if last is None:
+        return
+    term_id, base = answer.leadership_term_id, answer.term_base_log_position
+    if term_id < last.leadership_term_id:
+        raise ClusterError(
+            f"{member} is in term {term_id} and the copy in term {last.leadership_term_id}: it is behind; if all "
+            f"members are, the cluster began anew from an older state: {BEGIN_ANEW}"
+        )
+    known = recording_log.find_term_entry(term_id)
+    if known is not None and known.term_base_log_position != base:
+        raise ClusterError(
+            f"term {term_id} of {member} begins at {base}, that of the copy at {known.term_base_log_position}: the "
+            f"cluster began anew from an older state: {BEGIN_ANEW}"
+        )
+    if known is None and base < end:
+        raise ClusterError(
+            f"term {term_id} of {member} begins at {base} and {where}, in a term before that: the cluster began anew "
+            f"from an older state: {BEGIN_ANEW}"
+        )
+
+
+def first_position(
+    initial_replay_start: str, answer: MemberAnswer, source: RecordingDescriptor, snapshots: Sequence[MemberSnapshot]
+) -> int:
+    """From where the log is copied that the copy has nothing of yet.
+
+    Raises ClusterError where a start from there would have no snapshot to begin with.
+    """
+    start = source.start_position
+    latest = snapshots[-1].log_position if snapshots else NULL_VALUE
+    if latest >= start and initial_replay_start == LATEST_SNAPSHOT:
+        return latest
+    if start > max(latest, 0):
+        raise ClusterError(
+            f"the log of member {answer.member.id} begins at {start}, and it has no snapshot from there on: have the "
+            "cluster take one: aeron-cluster snapshot"
+        )
+    return start

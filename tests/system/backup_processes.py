@@ -1,0 +1,163 @@
+"""Backups of clusters as real processes: ours and Java's, each with a driver and an archive of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from container.common.aeron_defaults import CounterType
+from container.files.cnc_file import CncFile
+from container.files.recording_log import read_recording_log
+from container.testing.processes.endpoints import PortReservation
+from container.testing.processes.java_tools import java_command, resolve_jar
+from container.testing.processes.local_archive import ArchiveKind, LocalArchive
+from container.testing.processes.local_cluster import Node
+from container.testing.processes.process import Process
+from tests.limits import LIMIT_S
+
+LOG_STREAM_ID = 100
+BACKING_UP = 5
+_DRIVER = "container.testing.processes.client_driver"
+
+
+class BackupProcess:
+    """A backup, its media driver and its archive, a process each; the directories last over restarts.
+
+    Args:
+        kind: whose backup.
+        members: that it may ask.
+        directory: where everything is; ``directory / "copy"`` is like the base directory of a node.
+        archive: whose archive it has.
+        java_classes: with the main class of Java's backup.
+        settings: by our names, or by Aeron's properties where the backup is Java's.
+    """
+
+    def __init__(
+        self,
+        kind: ArchiveKind,
+        members: Sequence[Node],
+        directory: Path,
+        *,
+        archive: ArchiveKind = "native",
+        java_classes: Path | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.kind, self.directory, self.base_dir = kind, directory, directory / "copy"
+        self.cluster_dir, self.archive_dir = self.base_dir / "cluster", self.base_dir / "archive"
+        self.aeron_dir = directory / "driver"
+        self.cluster_dir.mkdir(parents=True, exist_ok=True)
+        self._archive_kind, self._java_classes = archive, java_classes
+        self._endpoints = ",".join(each.endpoints.consensus for each in members)
+        self._settings = settings or {}
+        self._ports = PortReservation()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start all three."""
+        self._stack.callback(self._ports.close)
+        command = [sys.executable, "-m", _DRIVER, str(self.aeron_dir)]
+        self.driver = self._stack.enter_context(Process("driver", command, directory=self.directory))
+        self.driver.start()
+        self.driver.wait_until((self.aeron_dir / "cnc.dat").exists, LIMIT_S, "the driver's CnC file")
+        self.archive = self._stack.enter_context(LocalArchive(self._archive_kind, self.base_dir, self.aeron_dir))
+        self.archive.start().await_ready()
+        self.process = self._stack.enter_context(Process("backup", self._command(), directory=self.directory))
+        self.process.start()
+
+    def _command(self) -> list[str]:
+        consensus = f"aeron:udp?endpoint=127.0.0.1:{self._ports.take()}"
+        if self.kind == "native":
+            lines = {
+                "cluster_consensus_endpoints": self._endpoints,
+                "cluster_dir": str(self.cluster_dir),
+                "aeron_dir": str(self.aeron_dir),
+                "consensus_channel": consensus,
+                "catchup_endpoint": "127.0.0.1:0",
+                "member_archive_response_channel": "aeron:udp?endpoint=127.0.0.1:0",
+                "cool_down_interval_ns": "1s",
+            } | self._settings
+            config = self.directory / "backup.toml"
+            config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items()))
+            return [sys.executable, "-m", "container", "backup", "--config", str(config)]
+        assert self._java_classes is not None
+        return java_command(
+            "container.tests.Backup",
+            [resolve_jar(), self._java_classes],
+            properties={
+                "aeron.dir": str(self.aeron_dir),
+                "aeron.cluster.dir": str(self.cluster_dir),
+                "aeron.cluster.consensus.endpoints": self._endpoints,
+                "aeron.cluster.consensus.channel": consensus,
+                "aeron.cluster.backup.catchup.endpoint": "127.0.0.1:0",
+                "aeron.cluster.backup.cool.down.interval": "1s",
+                "aeron.archive.local.control.channel": "aeron:ipc",
+                "aeron.archive.control.channel": "aeron:udp",
+                "aeron.archive.control.response.channel": "aeron:udp?endpoint=127.0.0.1:0",
+            }
+            | self._settings,
+        )
+
+    def counter(self, type_id: CounterType) -> int | None:
+        """The value of its counter, None while there is none."""
+        file = CncFile.open_ready(self.aeron_dir)
+        if file is None:
+            return None
+        try:
+            return next((each.value for each in file.counters() if each.type_id == type_id), None)
+        finally:
+            file.close()
+
+    def await_position(self, position: int, limit_s: float = LIMIT_S) -> None:
+        """Wait until the copy is one, and has the log up to a position."""
+
+        def is_there() -> bool:
+            state, live = self.counter(CounterType.BACKUP_STATE), self.counter(CounterType.BACKUP_LIVE_LOG_POSITION)
+            return state == BACKING_UP and live is not None and live >= position
+
+        self.process.wait_until(is_there, limit_s, f"a copy up to {position}")
+
+    def query_now(self) -> None:
+        """Have it ask a member again, as an operator does."""
+        command = [sys.executable, "-m", "container", "backup-query-delay", str(self.cluster_dir), "0"]
+        with Process("query", command, directory=self.directory) as tool:
+            tool.start()
+            assert tool.wait(LIMIT_S) == 0, tool.tail()
+
+    def snapshot_position(self) -> int:
+        """Of the latest snapshot of the copy, -1 without one."""
+        found = [each.log_position for each in read_recording_log(self.cluster_dir) if each.is_valid_snapshot]
+        return max(found, default=-1)
+
+    def stop(self) -> int:
+        """End the backup in order, and then its archive and its driver; the backup's return code."""
+        self.process.terminate()
+        code = self.process.wait(LIMIT_S)
+        self.archive.stop()
+        self.driver.terminate()
+        self.driver.wait(LIMIT_S)
+        return code
+
+    def close(self) -> None:
+        """Kill what runs."""
+        self._stack.close()
+
+
+def log_messages(rows: Sequence[dict[str, Any]]) -> list[tuple[int, bytes]]:
+    """Position and bytes of the messages of a log."""
+    return [(row["log_position"], row["payload"]) for row in rows]
+
+

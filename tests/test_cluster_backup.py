@@ -1,0 +1,491 @@
+"""A backup, step by step: archives in memory, a member that is scripted, and each failure where it comes."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from container.backup.backup_machine import BackupState
+from container.backup.member_answer import MemberAnswer, check_same_log
+from container.consensus.cluster_member import parse_cluster_members
+from container.errors import ClusterError
+from container.testing.memory import transport_probe as seam
+from tests.backup_world import FRAME, INTERVAL_MS, TIMEOUT_NS, Backup, Member, check_copy
+from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, recorded
+
+STATES = [each for each in BackupState if each < BackupState.RESET_BACKUP]
+
+
+@pytest.fixture
+def world() -> MemoryWorld:
+    return MemoryWorld()
+
+
+@pytest.fixture
+def member(world: MemoryWorld) -> Member:
+    made = Member(world)
+    made.begin_term()
+    return made
+
+
+def entries(backup: Backup) -> list[tuple[int, int, int]]:
+    """Term, position and service of each entry; of a term the service is -2."""
+    return [
+        (each.leadership_term_id, each.log_position, -2 if each.is_term else each.service_id)
+        for each in backup.recording_log.entries
+    ]
+
+
+def test_a_log_without_snapshots_is_copied_and_followed(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    assert entries(backup) == [(0, -1, -2)]
+    end = member.grow(5 * FRAME)
+    backup.until(lambda: backup.machine.position == end == backup.display.position)
+    assert check_copy(backup, member) == end
+    assert backup.errors == []
+    assert backup.display.states == [0, 2, 3, 4, 5]
+    assert backup.display.deadline_ms > INTERVAL_MS
+
+
+@pytest.mark.parametrize("services", [1, 3])
+def test_the_snapshots_of_all_services_are_copied_with_the_log(
+    world: MemoryWorld, member: Member, services: int
+) -> None:
+    position = member.take_snapshot(services=services)
+    end = member.grow(3 * FRAME)
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    assert entries(backup) == [(0, -1, -2), *((0, position, each) for each in range(services - 1, -2, -1))]
+    backup.until(lambda: backup.machine.position == end)
+    assert check_copy(backup, member, services) == end
+    assert backup.display.snapshots == 1
+    (updated,) = [fields for name, fields in backup.events if name == "backup_updated"]
+    assert updated["snapshot_position"] == position
+
+
+def test_from_the_latest_snapshot_on_where_that_is_set(world: MemoryWorld, member: Member) -> None:
+    position = member.take_snapshot()
+    member.grow(3 * FRAME)
+    backup = Backup(world, member, initial_replay_start="LATEST_SNAPSHOT")
+    backup.until_backing_up()
+    assert backup.archive.range(backup.log_recording_id())[0] == position
+    assert check_copy(backup, member) >= position
+
+
+def test_a_query_says_all_that_upstreams_does(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    (query,) = member.queries
+    assert query["log_position"] == 2**63 - 1
+    assert (query["response_stream_id"], query["version"]) == (108, 0x300)
+    assert query["response_channel"].decode() == backup.settings.consensus_channel
+    assert query["encoded_credentials"] == b"backup"
+
+
+@pytest.mark.parametrize(("source_type", "chosen"), [("LEADER", 1), ("FOLLOWER", 0)])
+def test_the_member_is_a_leader_or_a_follower_as_it_is_set(
+    world: MemoryWorld, member: Member, source_type: str, chosen: int
+) -> None:
+    member.leader_id = 1
+    leader = Member(world, 1)
+    leader.begin_term()
+    backup = Backup(world, member, leader, source_type=source_type)
+    backup.until_backing_up()
+    assert check_copy(backup, [member, leader][chosen]) > 0
+    assert backup.errors == []
+
+
+def test_without_such_a_member_it_says_so_and_asks_again(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member, source_type="FOLLOWER")
+    backup.until_state(BackupState.RESET_BACKUP)
+    assert backup.failures() == [
+        f"no member answers as it should: {member.endpoint} is the leader, source_type=FOLLOWER"
+    ]
+    member.leader_id = 3
+    backup.until_backing_up()
+
+
+def test_a_challenge_is_answered(world: MemoryWorld, member: Member) -> None:
+    member.challenge = b"word?"
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    (response,) = member.responses
+    assert (response["encoded_credentials"], response["cluster_session_id"]) == (b"answer to word?", -1)
+
+
+@pytest.mark.parametrize(("code", "name"), [(1, "ERROR"), (3, "AUTHENTICATION_REJECTED")])
+def test_a_refusal_is_reported_with_its_text(world: MemoryWorld, member: Member, code: int, name: str) -> None:
+    member.refusal = code, b"not you"
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    assert backup.failures() == [f"no member answers as it should: {member.endpoint}: {name}: not you"]
+    member.refusal = None
+    backup.until_backing_up()
+
+
+def test_a_member_that_is_silent_is_left_for_the_next_one(world: MemoryWorld, member: Member) -> None:
+    silent = Member(world, 1)
+    silent.is_answering = False
+    for members in ((member, silent), (silent, member)):
+        backup = Backup(world, *members)
+        backup.until_backing_up()
+        assert backup.failures() == []
+        backup.close()
+
+
+def test_nobody_answers(world: MemoryWorld, member: Member) -> None:
+    member.is_answering = False
+    backup = Backup(world, member)
+    begin_ns = world.clock.now_ns
+    backup.until_state(BackupState.RESET_BACKUP)
+    assert world.clock.now_ns - begin_ns < TIMEOUT_NS + 200 * MS
+    assert "it was asked and does not answer within 0.5 s" in backup.failures()[0]
+    member.is_answering = True
+    backup.until_backing_up()
+
+
+def test_a_member_that_names_itself_not_is_passed_over(world: MemoryWorld, member: Member) -> None:
+    """As upstream before 1.44."""
+    member.fields = {"member_id": None}
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    assert "it answers as member None" in backup.failures()[0]
+
+
+def test_new_snapshots_come_with_the_next_query(world: MemoryWorld, member: Member) -> None:
+    first = member.take_snapshot()
+    backup = Backup(world, member, backup_interval_ns=100 * MS)
+    backup.until_backing_up()
+    second = member.grow(4 * FRAME)
+    member.take_snapshot()
+    backup.until(lambda: len(backup.recording_log.entries) == 5)
+    assert entries(backup) == [(0, -1, -2), *((0, each, service) for each in (first, second) for service in (0, -1))]
+    recordings = len(backup.archive.store.catalog.recording_ids())
+    queries = len(member.queries)
+    backup.until(lambda: len(member.queries) > queries + 2)
+    assert len(backup.archive.store.catalog.recording_ids()) == recordings == 5, "what it has is not copied again"
+    assert check_copy(backup, member) == second
+    assert backup.errors == []
+
+
+def test_an_operator_sets_when_it_asks(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    backup.display.deadline_ms = 0
+    backup.until(lambda: len(member.queries) == 2)
+    backup.until_backing_up()
+    assert backup.display.deadline_ms > INTERVAL_MS
+
+
+def test_older_snapshots_than_the_copy_has_are_left(world: MemoryWorld, member: Member) -> None:
+    member.take_snapshot()
+    member.grow(FRAME)
+    member.take_snapshot()
+    backup = Backup(world, member, backup_interval_ns=50 * MS)
+    backup.until_backing_up()
+    count = len(backup.recording_log.entries)
+    assert member.recording_log.invalidate_latest_snapshot()
+    queries = len(member.queries)
+    backup.until(lambda: len(member.queries) > queries + 1)
+    assert len(backup.recording_log.entries) == count
+
+
+def test_nothing_is_entered_before_the_log_is_recorded_so_far(world: MemoryWorld, member: Member) -> None:
+    """The member's commit position is behind its snapshot: nothing of the copy counts until it is there."""
+    before = member.commit.value
+    position = member.grow(4 * FRAME)
+    member.take_snapshot()
+    seam.set_counter(member.commit, before)
+    backup = Backup(world, member)
+    backup.until(lambda: backup.machine.position == before)
+    for _ in range(100):
+        world.turn()
+    assert backup.state == BackupState.LIVE_LOG_REPLAY
+    assert check_copy(backup, member) == -1
+    seam.set_counter(member.commit, position)
+    backup.until_backing_up()
+    assert check_copy(backup, member) == position
+
+
+def test_a_log_that_is_not_recorded_further_begins_again_and_goes_on(world: MemoryWorld, member: Member) -> None:
+    """What was recorded before is not copied twice, although no recording log names it yet."""
+    before = member.commit.value
+    position = member.grow(4 * FRAME)
+    member.take_snapshot()
+    seam.set_counter(member.commit, before)
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    assert backup.failures() == [f"no progress within 0.5 s: the log is recorded up to {before}, needed is {position}"]
+    seam.set_counter(member.commit, position)
+    backup.until_backing_up()
+    assert backup.archive.range(backup.log_recording_id())[0] == 0
+    assert check_copy(backup, member) == position
+
+
+def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member: Member) -> None:
+    position = member.take_snapshot(services=2)
+    snapshots = [
+        {
+            "recording_id": each.recording_id,
+            "leadership_term_id": 0,
+            "term_base_log_position": 0,
+            "log_position": position,
+            "timestamp": 7,
+            "service_id": each.service_id,
+        }
+        for each in member.recording_log.entries
+        if each.is_snapshot
+    ]
+    for wrong in (
+        [each for each in snapshots if each["service_id"] != 0],
+        [each for each in snapshots if each["service_id"] != -1],
+        [each | {"log_position": position - 32 * max(0, each["service_id"])} for each in snapshots],
+    ):
+        member.fields = {"snapshots": wrong}
+        backup = Backup(world, member)
+        backup.until_state(BackupState.RESET_BACKUP)
+        assert "its snapshots are not one of the consensus module and of each service" in backup.failures()[0]
+        assert check_copy(backup, member) == -1
+        backup.close()
+
+
+def test_a_snapshot_that_the_archive_has_not_is_no_snapshot(world: MemoryWorld, member: Member) -> None:
+    position = member.grow(FRAME)
+    for service_id in (0, -1):
+        member.recording_log.append_snapshot(77, 0, 0, position, 7, service_id)
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    assert backup.failures() == ["the archive of member 0 does not know recording 77, which it names"]
+    assert check_copy(backup, member) == -1
+
+
+def test_the_next_process_goes_on_where_the_one_before_ended(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    recording_id = backup.log_recording_id()
+    backup.close()
+    world.until(lambda: not backup.archive.store.is_active(recording_id))
+    end = member.grow(7 * FRAME)
+    after = backup.next_life(member)
+    after.until_backing_up()
+    after.until(lambda: after.machine.position == end)
+    assert after.log_recording_id() == recording_id
+    assert check_copy(after, member) == end
+    assert after.errors == []
+
+
+def test_a_log_that_does_not_begin_at_its_beginning_needs_a_snapshot(world: MemoryWorld, member: Member) -> None:
+    member.grow(2 * SEGMENT_LENGTH)
+    member.archive.requests().ok("PurgeSegmentsRequest", recording_id=0, new_start_position=SEGMENT_LENGTH)
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    assert backup.failures() == [
+        f"the log of member 0 begins at {SEGMENT_LENGTH}, and it has no snapshot from there on: have the cluster take "
+        "one: aeron-cluster snapshot"
+    ]
+    assert check_copy(backup, member) == -1
+    position = member.take_snapshot()
+    backup.until_backing_up()
+    assert check_copy(backup, member) >= position
+
+
+def test_a_copy_that_is_too_old_is_said_to_be(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    old = backup.machine.position
+    backup.close()
+    member.grow(2 * SEGMENT_LENGTH)
+    member.take_snapshot()
+    member.archive.requests().ok("PurgeSegmentsRequest", recording_id=0, new_start_position=SEGMENT_LENGTH)
+    after = backup.next_life(member)
+    after.until_state(BackupState.RESET_BACKUP)
+    assert after.failures() == [
+        f"the log of member 0 begins at {SEGMENT_LENGTH} and the copy ends at {old}: what lies between is gone, unless "
+        "another member has it; else keep the directories of the backup's cluster and archive, which are the copy of "
+        "what was, and start the backup with empty ones"
+    ]
+    assert entries(after) == [(0, -1, -2)], "the old copy stays"
+
+
+def wiped(world: MemoryWorld, *terms: tuple[int, int], length: int) -> Member:
+    """A member of the cluster that has begun anew, with these terms and their bases."""
+    made = Member(world, archive=world.archive(0))
+    made.begin_term(terms[0][0], length)
+    for term_id, base in terms[1:]:
+        made.recording_log.append_term(made.recording_id, term_id, base, 5)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("terms", "text"),
+    [
+        ([(0, 0)], "member 0 is in term 0 and the copy in term 1: it is behind; if all members are, the cluster began"),
+        ([(0, 0), (1, 4 * FRAME)], f"term 1 of member 0 begins at {4 * FRAME}, that of the copy at {20 * FRAME}: the "),
+        ([(0, 0), (1, 20 * FRAME), (2, 24 * FRAME)], f"term 2 of member 0 begins at {24 * FRAME} and the copy ends at"),
+    ],
+)
+def test_a_cluster_that_has_begun_anew_is_not_the_one_that_was_copied(
+    world: MemoryWorld, member: Member, terms: list[tuple[int, int]], text: str
+) -> None:
+    member.recording_log.append_term(member.recording_id, 1, 20 * FRAME, 5)
+    end = member.grow(10 * FRAME)
+    backup = Backup(world, member)
+    backup.until(lambda: backup.machine.position == end)
+    backup.until_backing_up()
+    backup.close()
+    other = wiped(world, *terms, length=60 * FRAME)
+    after = backup.next_life(other)
+    after.until_state(BackupState.RESET_BACKUP)
+    assert text in after.failures()[0]
+    assert after.failures()[0].endswith("and start the backup with empty ones")
+    assert check_copy(after, member) == end, "the copy of what was stays one"
+
+
+def test_a_log_with_another_initial_term_is_another_log(world: MemoryWorld, member: Member) -> None:
+    """Each log's publication draws one at random."""
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    backup.close()
+    world.until(lambda: not backup.archive.store.is_active(0))
+    answer = MemberAnswer(0, 0, 0, 0, 0, parse_cluster_members(member.members())[0], ())
+    own, source = backup.archive.descriptor(0), member.archive.descriptor(0)
+    check_same_log(backup.recording_log, answer, own, source)
+    with pytest.raises(ClusterError, match="^the log of member 0 is another one than was copied: initial_term"):
+        check_same_log(backup.recording_log, answer, own, replace(source, initial_term_id=99))
+
+
+def until_in(backup: Backup, state: BackupState) -> None:
+    """Until a state is entered, or was already."""
+    backup.until(lambda: state in backup.display.states and (state == 0 or backup.display.states[-1] >= state))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_member_that_dies_is_left_for_another_one(world: MemoryWorld, member: Member, state: BackupState) -> None:
+    """Whatever the backup is doing: the log goes on with another member's."""
+    member.take_snapshot()
+    backup = Backup(world, member, progress_timeout_ns=300 * MS)
+    other = Member(world, 1)
+    other.begin_term()
+    other.take_snapshot()
+    until_in(backup, state)
+    member.archive.vanish()
+    world.tasks.remove(member.work)
+    member.client.close()
+    world.driver.give_up_images(-1)
+    backup.machine._endpoints.append(other.endpoint)
+    end = other.grow(9 * FRAME)
+    backup.until(lambda: backup.state == BackupState.BACKING_UP and backup.machine.position == end)
+    assert check_copy(backup, other) == end
+    assert state == 0 or backup.failures()
+
+
+@pytest.mark.parametrize("state", STATES[:3])
+def test_an_own_archive_that_is_silent_is_reported_and_awaited(
+    world: MemoryWorld, member: Member, state: BackupState
+) -> None:
+    member.take_snapshot()
+    backup = Backup(world, member)
+    until_in(backup, state)
+    backup.archive.is_working = False
+    backup.until(backup.failures)
+    backup.archive.is_working = True
+    backup.until_backing_up()
+    end = member.grow(9 * FRAME)
+    backup.until(lambda: backup.machine.position == end)
+    assert check_copy(backup, member) == end
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_own_archive_that_dies_is_reported(world: MemoryWorld, member: Member, state: BackupState) -> None:
+    member.take_snapshot()
+    backup = Backup(world, member)
+    until_in(backup, state)
+    position = backup.machine.position
+    backup.archive.vanish()
+    backup.until(backup.failures)
+    assert "archive" in backup.failures()[0] or "recorded" in backup.failures()[0]
+    assert backup.display.position == position
+    backup.until(lambda: len(backup.failures()) > 1)
+
+
+def crashed_after(turns: int) -> tuple[MemoryWorld, Member, Backup, bool]:
+    """A backup that was killed after so many turns; whether it had a copy then."""
+    world = MemoryWorld()
+    member = Member(world)
+    member.begin_term()
+    member.take_snapshot(services=2)
+    member.grow(2 * FRAME)
+    backup = Backup(world, member)
+    for _ in range(turns):
+        world.turn()
+    is_done = backup.state == BackupState.BACKING_UP
+    backup.crash()
+    return world, member, backup, is_done
+
+
+def unnamed(backup: Backup) -> list[tuple[int, int]]:
+    """Begin and end of what is in the archive, and not in the recording log."""
+    named = {each.recording_id for each in backup.recording_log.entries}
+    return [backup.archive.range(each) for each in backup.archive.store.catalog.recording_ids() if each not in named]
+
+
+def test_a_crash_at_any_moment_leaves_a_copy_or_none_and_the_next_life_makes_one() -> None:
+    turns, is_done, ends = 0, False, set()
+    while not is_done:
+        world, member, dead, is_done = crashed_after(turns)
+        turns += 1
+        ends.add(check_copy(dead, member, 2) >= 0)
+        after = dead.next_life(member)
+        after.until_backing_up()
+        end = member.grow(2 * FRAME)
+        after.until(lambda after=after, end=end: after.machine.position == end)  # type: ignore[misc]
+        assert check_copy(after, member, 2) == end
+        if unnamed(after):  # the archive began it only when the next life had looked
+            after.close()
+            after = after.next_life(member)
+            after.until_backing_up()
+        assert unnamed(after) == [], turns
+        assert world.texts() == []
+    assert ends == {False, True}
+    assert turns > 30
+
+
+def test_power_that_fails_while_the_recording_log_is_written_leaves_a_copy_or_none(
+    world: MemoryWorld, member: Member
+) -> None:
+    member.take_snapshot()
+    backup = Backup(world, member, backup_interval_ns=50 * MS)
+    backup.until_backing_up()
+    member.grow(FRAME)
+    member.take_snapshot()
+    backup.until(lambda: len(backup.recording_log.entries) == 5)
+    backup.crash()
+    found = set()
+    for state in backup.disk.crash_states(limit=200):
+        backup.disk = state
+        assert check_copy(backup, member) >= 0
+        found.add(len(entries(backup.next_life(member))))
+    assert found
+
+
+@pytest.mark.parametrize("kind", ["open", "write", "force", "rename"])
+def test_a_full_disk_is_reported_and_ends_nothing(world: MemoryWorld, member: Member, kind: str) -> None:
+    member.take_snapshot()
+    backup = Backup(world, member)
+    backup.until_state(BackupState.LIVE_LOG_REPLAY)
+    backup.disk.fail(kind, errno.ENOSPC)
+    backup.until(lambda: backup.failures())
+    assert "No space left on device" in backup.failures()[0]
+    assert check_copy(backup, member) in (-1, member.commit.value)
+    backup.until_backing_up()
+    assert check_copy(backup, member) == member.commit.value
+
+
+def test_what_is_recorded_elsewhere_in_the_archive_stays(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    other = recorded(backup.archive, stream_id=5)
+    backup.until_backing_up()
+    assert other in backup.archive.store.catalog.recording_ids()
