@@ -243,6 +243,7 @@ PLAN: dict[str, Plan] = {
     "docs/own-tests.md: Simulated clusters (sh)": Commands(),
     "docs/own-tests.md: Simulated archives (sh)": Commands(),
     "docs/own-tests.md: Simulated nodes (sh)": Commands(),
+    "docs/own-tests.md: Simulated clusters of nodes (sh)": Commands(),
     "docs/own-tests.md: Simulated elections (sh)": Commands(),
     "docs/testing.md: A service in memory (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A service in memory (python 2)": Runs("memory"),
@@ -283,6 +284,10 @@ PLAN: dict[str, Plan] = {
     "docs/deployment.md: Rolling upgrade (plain)": NoCode("a unit and a package, for root"),
     "docs/deployment.md: Change the members (sh)": Commands(),
     "docs/deployment.md: Change the members (plain)": NoCode("a copy of directories"),
+    "docs/deployment.md: From Java's members, and back (plain)": NoCode("test_migration.py does it"),
+    "docs/deployment.md: From Java's members, and back (sh)": Commands(),
+    "docs/deployment.md: From Java's members, and back (plain 2)": NoCode("test_migration.py does it"),
+    "docs/deployment.md: From Java's members, and back (plain 3)": NoCode("test_migration.py does it"),
     "docs/deployment.md: On one machine (sh)": Commands(),
     "docs/deployment.md: On one machine (python)": Elsewhere(
         "tests/system/test_launched_cluster.py::test_a_killed_leader_has_a_successor_and_nothing_is_lost"

@@ -25,7 +25,8 @@ STILTED = re.compile(
 
 # The same, where pages still have some: "a directory that is none", "so many … at most", "goes on" for "continues".
 STIFF = re.compile(
-    r"\b(?:(?<!there )(?:is|are|was|were) (?-i:none)|so (?:many|much) (?:at|of|as)|(?:go|goes|went|gone) on|anew|heed\w*|shall"
+    r"\b(?:(?<!there )(?:is|are|was|were) (?-i:none)|so (?:many|much) (?:at|of|as)|(?:go|goes|went|gone) on|anew"
+    r"|heed\w*|shall"
     r"|but for|pass(?:es|ed)? over|is to be|are to be|of its own accord)\b",
     re.I,
 )

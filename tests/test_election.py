@@ -649,6 +649,26 @@ def test_a_slow_service_may_take_its_time_while_there_is_a_leader() -> None:
     assert scene.state == "INIT"
 
 
+def test_what_is_recorded_of_the_live_log_counts_before_the_services_have_joined_it() -> None:
+    scene = Scene(term=1, position=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=2, base=0)
+    scene.host.join_position, scene.host.joined_as_follower = 0, False
+    scene.step(times=4)
+    scene.sent("append"), scene.sent("ensure_term")
+    scene.host.recorded = 64
+    scene.step(times=2)
+    assert scene.sent("append") == [(0, 2, 64, 0)]
+    assert scene.sent("ensure_term") == [(1, 0, 2, 0, -1)]
+    scene.host.recorded = 96
+    scene.step()
+    assert (scene.sent("append"), scene.sent("ensure_term")) == ([(0, 2, 96, 0)], [])
+    scene.host.joined_as_follower = True
+    scene.step(times=2)
+    assert scene.state == "CLOSED"
+    assert [call[2] for call in scene.sent("append")] == [96]
+
+
 def test_an_image_that_joined_elsewhere_is_an_error() -> None:
     scene = Scene(term=1, position=0)
     scene.canvassed()

@@ -555,6 +555,9 @@ class Member:
         self._record_image()
         return self._is_done()
 
+    def recorded_position(self) -> int:
+        return len(self.disk.entries) if self.disk.has_recording else -1
+
     def send_catchup_position(self, leader: ClusterMember, term: int, position: int) -> bool:
         self.last_progress_ns = self.now_ns()
         assert self.image_session_id is not None

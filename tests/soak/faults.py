@@ -56,6 +56,10 @@ _NO_LOG_BUFFER = (r"RegistrationError: ERROR - cannot add .*: ERROR - insufficie
 _NO_SPACE = (r"AgentTermination: ERROR - the archive is out of storage space: start recording",)
 
 
+ENDINGS = (*_DRIVER_GONE, *_GIVEN_UP, *_MODULE_GONE)
+"""Where parts of a member end in whatever order."""
+
+
 def _armed(*callbacks: Armed) -> Sequence[str]:
     return [rf"^__main__\.ArmedError: {callback.name}" for callback in callbacks]
 

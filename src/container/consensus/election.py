@@ -185,7 +185,7 @@ class Election:
         self._log_replication: LogReplication | None = None
         self._has_log_subscription = False
         self._has_live_destination = False
-        self._is_join_begun = False
+        self._is_join_begun = self._has_recorded_live_log = False
         self._last_published_append_position = NULL_POSITION
         self._last_published_commit_position = 0
         now_ns = host.now_ns()
@@ -597,11 +597,17 @@ class Election:
                 self._enter(_S.LEADER_INIT, now_ns, "nothing to replay")
             work_count += 1
         else:
-            work_count += self._log_replay.do_work()
+            progress = self._log_replay.do_work()
+            work_count += progress
+            if progress:
+                self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
             if self._log_replay.is_done():
                 self._stop_replay()
                 self.log_position = self.append_position
                 self._enter(_S.LEADER_INIT, now_ns, "log replay done")
+            elif self._members.count() > 1:
+                # The others wait for this member, which says that it leads: the services of another one may go on.
+                self._check_deadline(now_ns, "services and archive to go on with the replay of the log")
         return work_count + self._publish_as_leader(self._quorum_position(now_ns), now_ns)
 
     def _leader_init(self, now_ns: int) -> int:
@@ -926,7 +932,8 @@ class Election:
         return 1
 
     def _follower_catchup_await(self, now_ns: int) -> int:
-        if not self._poll_join_as_follower(now_ns, "the log to catch up with"):
+        assert self.leader is not None
+        if not self._poll_join_as_follower(now_ns, f"the log to catch up with, from member {self.leader.id}"):
             return 0
         self._enter(_S.FOLLOWER_CATCHUP, now_ns, "")
         return 1
@@ -968,13 +975,22 @@ class Election:
         if self._poll_join_as_follower(now_ns, "the live log"):
             self._enter(_S.FOLLOWER_READY, now_ns, "")
             return 1
-        # The leader waits for what is recorded here and not for the services.
-        return self._say_append_position(self.append_position, now_ns) if self._is_join_begun else 0
+        if not self._is_join_begun:
+            return 0
+        # The leader waits for what is recorded here and not for the services: without that it may have no quorum for as
+        # long as they take.
+        position = self.append_position
+        if self._records_early() and self._host.recorded_position() > position:
+            position = self._host.recorded_position()
+            if not self._has_recorded_live_log:
+                self._record_own_term()  # again: a new log had no recording before
+                self._has_recorded_live_log = True
+        return self._say_append_position(position, now_ns)
 
     def _follower_ready(self, now_ns: int) -> int:
         assert self.leader is not None
         if self._host.send_append_position(
-            self.leader, self.leadership_term_id, self.log_position, APPEND_POSITION_FLAG_NONE
+            self.leader, self.leadership_term_id, self.append_position, APPEND_POSITION_FLAG_NONE
         ):
             self._complete(now_ns)
         else:
@@ -1135,7 +1151,8 @@ class Election:
         self.leader = None
         self.log_session_id = None
         self._catchup_join_position = NULL_POSITION
-        self._has_log_subscription = self._has_live_destination = self._is_join_begun = False
+        self._has_log_subscription = self._has_live_destination = False
+        self._is_join_begun = self._has_recorded_live_log = False
         self._last_published_append_position = NULL_POSITION
         self._last_published_commit_position = 0
 

@@ -4,6 +4,7 @@ Upstream: ConsensusModuleAgent.java (onCatchupPosition, trackCatchupCompletion, 
 """
 from libc.stdint cimport INT64_MAX, int64_t
 
+from container.archive import error_codes
 from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.error_texts import message_of
@@ -18,6 +19,10 @@ from container.errors import ArchiveError, ClusterEvent
 from container.transport.frames cimport NULL_VALUE
 
 cdef int FLAG_CATCHUP = APPEND_POSITION_FLAG_CATCHUP
+
+_TOO_SHORT = (
+    "; where this member has deleted that part of the log (aeron.cluster.snapshots.retained), start that one with the "
+    "archive's and the cluster's directories of a backup")
 
 
 cdef class FollowerCatchups:
@@ -58,8 +63,9 @@ cdef class FollowerCatchups:
             for member_id, request in list(self._replays.items()):
                 if request.error is not None:
                     del self._replays[member_id]
+                    advice = "" if request.error.code != error_codes.INVALID_POSITION else _TOO_SHORT
                     self._on_error(ClusterEvent(
-                        f"catchup replay of member {member_id} failed - {message_of(request.error)}"))
+                        f"catchup replay of member {member_id} failed - {message_of(request.error)}{advice}"))
         if self._given_up:
             given_up, self._given_up = self._given_up, []
             for request in given_up:

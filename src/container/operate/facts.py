@@ -576,6 +576,22 @@ class ServiceStatus(Facts):
     """Distinct errors in its error log."""
 
 
+class BackupStatus(Facts):
+    """A backup that runs."""
+
+    state: str
+    """BACKUP_QUERY, SNAPSHOT_RETRIEVE, LIVE_LOG_RECORD, LIVE_LOG_REPLAY, UPDATE_RECORDING_LOG, BACKING_UP,
+    RESET_BACKUP or CLOSED."""
+    live_log_position: int | None
+    """Up to where it has recorded the log since its start."""
+    next_query_ms: int | None
+    """When it asks a member again."""
+    snapshot_count: int | None
+    """Snapshots that it has copied since its start."""
+    error_count: int | None
+    """Errors counted since its start."""
+
+
 class Status(Facts):
     """`status`: a node on one page."""
 
@@ -629,6 +645,8 @@ class Status(Facts):
     """Errors counted since its start."""
     timed_out_clients: int | None
     """Clients that were lost since its start."""
+    backup: BackupStatus | None
+    """State and progress of a backup; null of a member, and of a backup that does not run."""
     services: list[ServiceStatus]
     """Its services."""
     problems: list[str]
