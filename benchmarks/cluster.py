@@ -7,6 +7,9 @@ both compile with C2. Idle strategies, buffers and time-outs are equal, and the 
 the leader's driver (benchmarks/java/EchoLoad.java). Processor time, memory, threads and context switches are those of
 all processes of the three members. Then the leader is killed (SIGKILL), all its processes at once, and the time until
 another one leads is taken. Three members on two cores measure the scheduler as well: p99 is reported, and has no goal.
+
+``--parts catch-up`` kills a follower, lets the others commit 2 GiB of log, and takes the time from the follower's start
+until it has committed all of that: the start of its processes is part of it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from benchmarks._harness import CACHE, ROOT, Report, RoundFailed, run_rounds
+from benchmarks._harness import CACHE, ROOT, Report, RoundFailed, cpu_seconds, run_rounds
 from benchmarks._peers import IDLES, LIMIT_S, STANDARD_IDLE, TERMS, java_classes
 from benchmarks._verdicts import Goal, Result
 from benchmarks.echo import Load, LoadClient, middle_of
@@ -40,9 +43,14 @@ METRICS = {
     "switches": "6.2f",
     "threads": "4.0f",
     "resident_mib": "7.1f",
+    "catch_up_s": "7.2f",
+    "catch_up_mb_s": "7.1f",
+    "catch_up_cpu_s": "7.2f",
 }
 JAVA, PYTHON, CYTHON = "java", "python", "cython"
 PEERS = (JAVA, PYTHON, CYTHON)
+LOADS, CATCH_UP = "loads", "catch-up"
+PARTS = (LOADS, CATCH_UP)
 PROPERTIES = {
     **TERMS,
     "aeron.cluster.session.timeout": "600s",
@@ -51,6 +59,11 @@ PROPERTIES = {
     "aeron.driver.timeout": "20000",
 }
 _MIB = 1024 * 1024
+CATCH_UP_LENGTH = 1024
+CATCH_UP_FRAME_LENGTH = CATCH_UP_LENGTH + 64
+"""In the log: with Aeron's header, and with the session's."""
+CATCH_UP_MESSAGES = 200_000
+CATCH_UP_LIMIT_S = 600.0
 _IDLE = {"idle_strategy": IDLES[STANDARD_IDLE].python}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "driver": {
@@ -160,6 +173,33 @@ def measure(peer: str, group: Sequence[Load], options: argparse.Namespace, found
         return {"leaderless_s": time.monotonic() - begin}
 
 
+def catch_up(peer: str, options: argparse.Namespace) -> Result:
+    """One round of one peer: how fast a follower gets what it has missed."""
+    with running(peer) as (cluster, leader):
+        follower = cluster.followers[0]
+        begin_position = leader.node.commit_position or 0
+        follower.kill()
+        client = LoadClient(leader.node, "udp")
+        left = options.catch_up_mib * _MIB // CATCH_UP_FRAME_LENGTH
+        while left > 0:
+            messages = min(left, CATCH_UP_MESSAGES)
+            client.run(Load(STANDARD_IDLE, "udp", 256, CATCH_UP_LENGTH, 1, messages))
+            left -= messages
+        client.close()
+        end_position = leader.node.commit_position or 0
+        begin = time.monotonic()
+        follower.restart()
+        follower.node.await_commit_position(end_position, CATCH_UP_LIMIT_S)
+        seconds = time.monotonic() - begin
+        return {
+            "catch_up_s": seconds,
+            "catch_up_mb_s": (end_position - begin_position) / seconds / 1e6,
+            "catch_up_cpu_s": sum(
+                cpu_seconds(process.pid) for process in {*follower.node.processes, *follower.services}
+            ),
+        }
+
+
 def goals(load: Load) -> list[Goal]:
     """Beside Java's members."""
     found = []
@@ -175,6 +215,28 @@ def goals(load: Load) -> list[Goal]:
     return found
 
 
+def note_failures(report: Report, failures: Mapping[str, Sequence[str]]) -> None:
+    """Have the report count these as well."""
+    for peer, texts in failures.items():
+        report.failures.setdefault(peer, []).extend(texts)
+
+
+def compare_loads(report: Report, peers: Sequence[str], options: argparse.Namespace) -> None:
+    """All rounds of the loads, a line for each of them, and one for the kills."""
+    group = loads(options.messages)
+    found: Mapping[str, dict[Load, list[Result]]] = {peer: {} for peer in peers}
+    kills, failures = run_rounds(
+        {peer: partial(measure, peer, group, options, found[peer]) for peer in peers}, options.rounds, options.seed
+    )
+    note_failures(report, failures)
+    for load in group:
+        results: dict[str, Any] = {peer: found[peer].get(load, []) for peer in peers}
+        report.add(f"three members: {load}", results, goals(load))
+    report.add(
+        "the leader is killed", kills, [Goal(ours, "leaderless_s", (JAVA,), at_most=1.0) for ours in (PYTHON, CYTHON)]
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench cluster", description=__doc__)
@@ -183,21 +245,22 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     parser.add_argument("--repeats", type=int, default=3, help="of a load in a round, which has their median")
     parser.add_argument("--warm-up", type=int, default=200_000, help="messages before the first load")
     parser.add_argument("--peers", default=",".join(PEERS), help="names, separated by commas")
+    parser.add_argument("--parts", default=",".join(PARTS), help="names, separated by commas")
+    parser.add_argument("--catch-up-mib", type=int, default=2048, help="length of the log that a follower has missed")
     parser.add_argument("--seed", type=int, default=1, help="of the order of peers")
     options = parser.parse_args(arguments)
     peers = [peer for peer in PEERS if peer in options.peers.split(",")]
-    group = loads(options.messages)
-    found: Mapping[str, dict[Load, list[Result]]] = {peer: {} for peer in peers}
-    kills, failures = run_rounds(
-        {peer: partial(measure, peer, group, options, found[peer]) for peer in peers}, options.rounds, options.seed
-    )
-    report = Report("cluster", METRICS, failures=failures)
-    for load in group:
-        results: dict[str, Any] = {peer: found[peer].get(load, []) for peer in peers}
-        report.add(f"three members: {load}", results, goals(load))
-    report.add(
-        "the leader is killed", kills, [Goal(ours, "leaderless_s", (JAVA,), at_most=1.0) for ours in (PYTHON, CYTHON)]
-    )
+    report = Report("cluster", METRICS)
+    parts = options.parts.split(",")
+    if LOADS in parts:
+        compare_loads(report, peers, options)
+    if CATCH_UP in parts:
+        results, failures = run_rounds(
+            {peer: partial(catch_up, peer, options) for peer in peers}, options.rounds, options.seed
+        )
+        note_failures(report, failures)
+        goals_of_row = [Goal(ours, "catch_up_mb_s", (JAVA,), at_least=1.0) for ours in (PYTHON, CYTHON)]
+        report.add(f"a follower catches up {options.catch_up_mib} MiB", results, goals_of_row)
     return report.finish()
 
 

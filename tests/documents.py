@@ -116,6 +116,7 @@ _MY_SERVICE = {"from my_service": "from readme_service"}
 _OPERATIONS = (
     "tests/system/test_operations.py::test_a_backup_is_restored_into_a_fresh_directory_with_all_messages_and_the_state"
 )
+_RECOVERY = "tests/system/test_disaster_recovery.py::test_a_node_starts_from_a_backup_as_the_page_says"
 _AN_ARCHIVE = Checked("tests/system/test_archive_client.py has an archive and does the same")
 _SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it calls"
 _STORED = "it stores and reads files of two environments: tests/test_diff.py compares stored rows"
@@ -296,6 +297,10 @@ PLAN: dict[str, Plan] = {
     "docs/own-tests.md: Linearizable histories (plain)": NoCode("what the command prints"),
     "docs/operations.md: Back up (sh)": Elsewhere(_OPERATIONS),
     "docs/operations.md: Restore (sh)": Elsewhere(_OPERATIONS),
+    "docs/operations.md: Disaster recovery (toml)": Elsewhere(_RECOVERY),
+    "docs/operations.md: Disaster recovery (sh)": Elsewhere(_RECOVERY),
+    "docs/operations.md: Disaster recovery (sh 2)": Elsewhere(_RECOVERY),
+    "docs/operations.md: Disaster recovery (sh 3)": Elsewhere(_RECOVERY),
     "docs/operations.md: Rolling restart and upgrade (sh)": Elsewhere(
         "tests/system/test_operations.py::test_a_member_alone_is_restarted_with_its_state"
     ),

@@ -40,9 +40,10 @@ class ScriptedReplay:
     host: ScriptedHost
     at: int
     done: bool = False
+    work: int = 1
 
     def do_work(self) -> int:
-        return 1
+        return self.work
 
     def is_done(self) -> bool:
         return self.done

@@ -90,17 +90,17 @@ ROOMS = {
         "consensus",
         "interface common transport storage settings codecs files agent archive archive-client",
     ),
-    "backup": Room(
-        "a backup of a cluster: copying log and snapshots away from it; the command `aeron-cluster backup`",
-        "backup",
-        "common codecs transport storage settings files agent archive-client consensus",
-    ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
         "command `aeron-cluster archive`",
         "archive",
         "common transport storage settings files agent archive archive-client archive-sessions archive-store "
         "archive-conductor",
+    ),
+    "backup": Room(
+        "a backup of a cluster: copying log and snapshots away from it; the command `aeron-cluster backup`",
+        "backup",
+        "common codecs transport storage settings aeron files agent archive-client consensus archive-front",
     ),
     "operate": Room(
         "what operators ask of a node: facts from its files and counters, control of a running one, deletions, as text "

@@ -108,10 +108,13 @@ def test_a_message_in_front_of_one_that_was_answered_before_is_seen() -> None:
 
 
 def test_terms_that_begin_elsewhere_are_seen() -> None:
-    history, _ = history_of(LOG)
-    history.check_terms("m0", {0: 0, 2: 640})
-    with pytest.raises(Violation, match="^terms: m1 has term 2 from 320 on, others from 640"):
-        history.check_terms("m1", {1: 96, 2: 320})
+    history, disks = history_of(LOG, SAME, b"")
+    history.check_terms("m0", {0: 96})
+    history.commit(disks[0], len(LOG), disks)
+    history.check_terms("m0", {0: 0, 1: 96})
+    history.check_terms("m0", {1: 320})
+    with pytest.raises(Violation, match="^terms: m1 has term 0 from 96 on, and it begins at 0"):
+        history.check_terms("m1", {0: 96, 1: 96})
 
 
 def test_the_term_of_a_vote_is_read() -> None:

@@ -789,6 +789,24 @@ def test_cm41_a_leader_waits_until_a_quorum_has_its_log_in_its_term() -> None:
     assert scene.sent("begin_join_as_leader") == [(2, 120, SESSION_ID, True)]
 
 
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_replay_of_a_leader_that_stands_still_has_an_end_unless_a_snapshot_is_taken(snapshot: bool) -> None:
+    scene = Scene(me=1, term=1, base=0, position=60, append=120)
+    scene.elected((0, 1, 120), (2, 1, 120))
+    scene.hear("append_position", 2, 120, 0, 0)
+    scene.step(times=3)
+    assert scene.host.replay is not None
+    scene.step(9_000 * MS)
+    assert scene.state == "LEADER_REPLAY", "it goes on"
+    scene.host.replay.work, scene.host.snapshot = 0, snapshot
+    scene.step(9_000 * MS)
+    scene.step(9_000 * MS)
+    assert scene.state == ("LEADER_REPLAY" if snapshot else "INIT")
+    assert [str(each) for each in scene.host.errors] == [
+        "LEADER_REPLAY: waited too long for services and archive to go on with the replay of the log"
+    ] * (not snapshot)
+
+
 def test_commit_position_and_new_term_are_of_the_same_term() -> None:
     scene = Scene(me=1, term=42, base=0, position=100)
     scene.elected((0, 42, 100), (2, 42, 100))

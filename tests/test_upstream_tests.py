@@ -50,6 +50,9 @@ COUNTS = {
     "ClusterUncommittedStateTest": 5,
     "StartFromTruncatedRecordingLogTest": 1,
     "MultiModuleSharedDriverTest": 2,
+    "ClusterBackupTest": 20,
+    "ClusterBackupAgentTest": 3,
+    "ClusterBackupContextTest": 6,
 }
 
 

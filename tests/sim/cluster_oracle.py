@@ -62,8 +62,6 @@ class History:
         """The same, as far as its last message is whole."""
         self.leaders: dict[int, int] = {}
         """Members by leadership term."""
-        self.terms: dict[int, int] = {}
-        """Base positions by leadership term, of all recording logs."""
         self.sent: set[int] = set()
         self.answers: dict[int, int] = {}
         """The place of messages among the applied, as clients were told."""
@@ -134,10 +132,13 @@ class History:
             )
 
     def check_terms(self, who: str, terms: dict[int, int]) -> None:
-        """Recording logs agree on where terms begin."""
-        for term_id, base in terms.items():
-            if self.terms.setdefault(term_id, base) != base:
-                raise Violation("terms", f"{who} has term {term_id} from {base} on, others from {self.terms[term_id]}")
+        """A recording log has the terms of what is committed where they begin.
+
+        Of a term whose leader has committed nothing, members may have an entry without content, each elsewhere.
+        """
+        for term_id, base in self.log.terms:
+            if terms.get(term_id, base) != base:
+                raise Violation("terms", f"{who} has term {term_id} from {terms[term_id]} on, and it begins at {base}")
 
     def on_sent(self, number: int) -> None:
         """A client begins to send a message."""

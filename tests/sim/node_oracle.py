@@ -233,8 +233,9 @@ class Log:
                     raise Violation("terms", f"term {term_id} from {base} on after {self.terms[-1]}")
                 self.terms.append((term_id, base))
             case ("open", int(session_id), _):
-                if self.opened and session_id <= max(self.opened):
-                    raise Violation("sessions", f"session {session_id} opens after {max(self.opened)}")
+                # Its number is that of its request, and it opens once its client is reached: a later one may be first.
+                if session_id in self.opened:
+                    raise Violation("sessions", f"session {session_id} opens again")
                 self.opened[session_id] = timestamp
             case ("close", int(session_id), *_):
                 if session_id not in state.sessions:

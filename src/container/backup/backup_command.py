@@ -1,4 +1,4 @@
-"""The command ``aeron-cluster backup``: one beside driver and archive, until it is asked to end."""
+"""The command ``aeron-cluster backup``: one until it is asked to end, with driver and archive of its own if wanted."""
 
 from __future__ import annotations
 
@@ -7,22 +7,33 @@ from collections.abc import Callable
 from typing import Any
 
 from container.agent.agent_owner import run_until_ended
+from container.archive.server.archive_context import ArchiveContext
+from container.archive.server.native_archive import Archive
 from container.backup.backup_context import ClusterBackupContext
 from container.backup.cluster_backup import ClusterBackup
+from container.common.error_texts import message_of
+from container.common.loggers import report
 from container.settings.arguments import add_config, add_log_level, add_settings, path
-from container.settings.backup_table import backup_settings_table
+from container.settings.backup_table import BackupSettings, backup_settings_table
+from container.settings.sources import load_backup_settings
 
 
 def backup_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
     """The parser of what follows ``aeron-cluster backup``; its result has ``command``, to be called."""
     parser = make(
         prog=program,
-        description="Keep a copy of a cluster's log and latest snapshot, beside a media driver and an archive of the "
-        "copy's own, until Ctrl-C or SIGTERM.",
+        description="Keep a copy of a cluster's log and latest snapshot, until Ctrl-C or SIGTERM: beside a media "
+        "driver and an archive of the copy's own, or with both in this process.",
         epilog="Options override the environment variable in brackets, which overrides the file of --config.",
     )
     parser.add_argument(
         "--dir", dest="cluster_dir", type=path, metavar="DIR", help="the same as --cluster-dir [AERON_CLUSTER_DIR]"
+    )
+    parser.add_argument(
+        "--archive-dir",
+        type=path,
+        metavar="DIR",
+        help="run a media driver and an archive in this process as well, with the recordings in this directory",
     )
     add_config(parser, "AERON_CLUSTER_BACKUP_CONFIG_FILE")
     add_log_level(parser)
@@ -33,4 +44,53 @@ def backup_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
 
 def _run(options: argparse.Namespace) -> None:
     settings: dict[str, Any] = {name: getattr(options, name) for name in backup_settings_table()}
-    run_until_ended(ClusterBackup, ClusterBackupContext(config_file=options.config, **settings))
+    if options.archive_dir is None:
+        run_until_ended(ClusterBackup, ClusterBackupContext(config_file=options.config, **settings))
+    else:
+        _run_with_archive(options.archive_dir, options.config, settings)
+
+
+def _run_with_archive(archive_dir: str, config_file: str | None, given: dict[str, Any]) -> None:
+    """Run driver, archive and backup; the program ends with any of them."""
+    from container.aeron import MediaDriver, default_aeron_dir
+
+    settings = load_backup_settings(given, config_file=config_file)
+    given["aeron_dir"] = settings.aeron_dir or f"{default_aeron_dir()}-backup-{settings.cluster_id}"
+    context = ClusterBackupContext(config_file=config_file, **given)
+    context.check_directory()
+    archive_context = _archive_context(archive_dir, settings, given["aeron_dir"])
+    archive_context.check_directory()
+    backups: list[ClusterBackup] = []
+
+    def make(context: ClusterBackupContext, *, on_end: Callable[[], object]) -> ClusterBackup:
+        backups.append(ClusterBackup(context, on_end=on_end))
+        return backups[0]
+
+    with (
+        MediaDriver.launch_embedded(given["aeron_dir"], library=settings.aeron_library),
+        Archive(archive_context, on_end=lambda: _end(backups)) as archive,
+    ):
+        archive.start()
+        run_until_ended(make, context)  # type: ignore[arg-type]
+        if archive.failure is not None:
+            report("critical", "the archive of the backup has ended: %s", message_of(archive.failure))
+            raise SystemExit(1)
+
+
+def _archive_context(archive_dir: str, settings: BackupSettings, aeron_dir: str) -> ArchiveContext:
+    host = str(settings.catchup_endpoint).rpartition(":")[0]
+    return ArchiveContext(
+        archive_dir=archive_dir,
+        aeron_dir=aeron_dir,
+        aeron_library=settings.aeron_library,
+        is_control_channel_enabled=False,
+        local_control_channel=settings.archive_control_channel,
+        local_control_stream_id=settings.archive_control_stream_id,
+        replication_channel=f"aeron:udp?endpoint={host}:0",
+        environ={},
+    )
+
+
+def _end(backups: list[ClusterBackup]) -> None:
+    for each in backups:
+        each.ask_to_end()

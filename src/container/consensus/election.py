@@ -599,14 +599,15 @@ class Election:
         else:
             progress = self._log_replay.do_work()
             work_count += progress
-            if progress:
+            if progress or self._host.is_taking_snapshot():
                 self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
             if self._log_replay.is_done():
                 self._stop_replay()
                 self.log_position = self.append_position
                 self._enter(_S.LEADER_INIT, now_ns, "log replay done")
             elif self._members.count() > 1:
-                # The others wait for this member, which says that it leads: the services of another one may go on.
+                # The others wait for this member, which says that it leads: the services of another one may go on. A
+                # snapshot that is in the log may take long, on all of them.
                 self._check_deadline(now_ns, "services and archive to go on with the replay of the log")
         return work_count + self._publish_as_leader(self._quorum_position(now_ns), now_ns)
 

@@ -268,7 +268,11 @@ cdef class MemberElectionHost:
 
     def drop_empty_term(self, int64_t leadership_term_id):
         """Take the last term out of the recording log; the term before it (int), -1 for none."""
-        return self._recording_log.drop_last_term(leadership_term_id)
+        cdef int64_t term_id = self._recording_log.drop_last_term(leadership_term_id)
+        # This member may have followed its leader already. What comes now is of the term before: its actions count.
+        if term_id < self._status.leadership_term_id:
+            self._status.set_leadership_term(term_id)
+        return term_id
 
     def set_log_recording_id(self, int64_t recording_id):
         """Note which recording is the log's."""
