@@ -29,6 +29,7 @@ MS = 1_000_000
 TICK_NS = 20 * MS
 APPEND_FLAG_CATCHUP = 1
 _ANY_POSITION = 1 << 60
+_AFTER_A_LEADER = (ElectionState.FOLLOWER_REPLAY, ElectionState.FOLLOWER_CATCHUP)
 type Entry = tuple[int, int]
 
 
@@ -929,8 +930,8 @@ class Cluster:
         election, leader = node.election, self.leader()
         if election is None and leader is not None:
             return node.leadership_term_id == leader.leadership_term_id
-        if isinstance(election, JavaElection) and election.state is ElectionState.FOLLOWER_REPLAY:
-            return election.leader is not None and self.nodes[election.leader.id].is_java
+        if isinstance(election, JavaElection) and election.leader is not None and election.state in _AFTER_A_LEADER:
+            return self.nodes[election.leader.id].is_java
         if isinstance(election, JavaElection) and election.state is ElectionState.LEADER_LOG_REPLICATION:
             # A native member of a newer term would have freed it.
             newest = max((each.leadership_term_id for each in self.nodes if not each.is_java), default=-1)

@@ -160,7 +160,7 @@ class ClusterNode:
         Args:
             services: its services; their ids are 0, 1, … in this order. A
                 :class:`~container.node.service_process.ServiceProcess` has a process of its own.
-            directory: what it goes on with, or begins; by default a temporary one, which :meth:`close` removes.
+            directory: the member's, to continue or to begin; by default a temporary one, which :meth:`close` removes.
             host: the name or address of this machine by which clients reach it; one of IPv6 with or without brackets;
                 ``localhost`` by default.
             port: the UDP port for clients, 9010 by default; the four ports after it must be free as well.
@@ -407,7 +407,7 @@ class ClusterNode:
             timeout: seconds until it is taken, at most.
 
         Raises:
-            ClusterError: the node has ended; or it goes on, and another member leads, or the snapshot was refused or
+            ClusterError: the node has ended; or it continues, and another member leads, or the snapshot was refused or
                 has failed, such as for too little space on the disk.
             TimedOutError: it was not taken in time: a callback takes long, or a tool has asked for something else.
             ForkedError: in a forked child.
@@ -456,7 +456,7 @@ class ClusterNode:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it: the failure of the first part that had a cause of its own.
+        """The cause of its end: the failure of the first part that had a cause of its own.
 
         None while all run, and when a tool or :meth:`close` ended it.
         """
@@ -589,7 +589,7 @@ def check_parts(settings: Mapping[str, Mapping[str, Any]], own: Mapping[str, Map
 
 
 def of_both(consensus_module: Mapping[str, Any]) -> dict[str, Any]:
-    """What the containers take from the settings of the consensus module."""
+    """Settings that the containers take from the consensus module's."""
     return {name: consensus_module[name] for name in OF_BOTH if name in consensus_module}
 
 

@@ -334,8 +334,8 @@ _NODE_ROWS = (
     (
         "`threading_mode`",
         "`SHARED`",
-        "`SHARED`: all parts take turns on one thread. `DEDICATED`: each has a thread. With several "
-        "members it decides about the services alone.",
+        "`SHARED`: all parts take turns on one thread; with several members the services have another. `DEDICATED`: "
+        "each part has a thread of its own.",
     ),
     (
         "`service_processes`",
