@@ -142,7 +142,7 @@ class World:
         self.errors: list[BaseException] = []
 
     def launch(self, **settings: Any) -> ClusterBackup:
-        given = {
+        given: dict[str, Any] = {
             "cluster_dir": self.directory / "cluster",
             "aeron_dir": self.driver.aeron_dir,
             "cluster_consensus_endpoints": self.consensus_endpoint,
