@@ -30,7 +30,7 @@ from tests.services import Counter
 from tests.test_backup_requests import Credentials
 from tests.test_cluster_node import ask
 
-GIVEN = {
+GIVEN: dict[str, Any] = {
     "cluster_consensus_endpoints": "host0:9011,host1:9011",
     "consensus_channel": "aeron:udp?endpoint=backup:9111",
     "catchup_endpoint": "backup:0",
@@ -142,7 +142,7 @@ class World:
         self.errors: list[BaseException] = []
 
     def launch(self, **settings: Any) -> ClusterBackup:
-        given = {
+        given: dict[str, Any] = {
             "cluster_dir": self.directory / "cluster",
             "aeron_dir": self.driver.aeron_dir,
             "cluster_consensus_endpoints": self.consensus_endpoint,

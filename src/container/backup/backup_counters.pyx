@@ -4,7 +4,7 @@ The key of each is the cluster id (int32). An operator may set the deadline of t
 """
 import struct
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
 from container.common.aeron_defaults import CounterType
