@@ -1,17 +1,18 @@
 """Three members on one machine, native beside Java's: rate, round trips, processor time, memory, time without a leader.
 
-Java's members have Java's driver, archive, consensus module and container with an echo service in Java; ours have the
-C driver, and the native archive, consensus module and container with the echo service in Python, and in Cython. Idle
-strategies, buffers and time-outs are equal, and the load is the same, a client in Java on the leader's driver
-(benchmarks/java/EchoLoad.java). Processor time and memory are those of all processes of the three members. Then the
-leader is killed (SIGKILL), all its processes at once, and the time until another one leads is taken. Three members on
-two cores measure the scheduler as well: p99 is reported, and has no goal.
+Each member is what its users run. Ours is the process of ``aeron-cluster node``: the C driver, the native archive,
+consensus module and container, with the echo service in Python, and in Cython. Java's is its ClusteredMediaDriver in
+one JVM, with driver and archive of a thread each, and beside it the JVM of its container with an echo service in Java;
+both compile with C2. Idle strategies, buffers and time-outs are equal, and the load is the same, a client in Java on
+the leader's driver (benchmarks/java/EchoLoad.java). Processor time, memory, threads and context switches are those of
+all processes of the three members. Then the leader is killed (SIGKILL), all its processes at once, and the time until
+another one leads is taken. Three members on two cores measure the scheduler as well: p99 is reported, and has no goal.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,12 +23,13 @@ from benchmarks._harness import CACHE, ROOT, Report, RoundFailed, run_rounds
 from benchmarks._peers import IDLES, LIMIT_S, STANDARD_IDLE, TERMS, java_classes
 from benchmarks._verdicts import Goal, Result
 from benchmarks.echo import Load, LoadClient, middle_of
-from benchmarks.node import run_once
+from benchmarks.node import SERVICES, run_once
+from benchmarks.profile import switches
 from container.errors import ContainerError
-from container.testing.processes.local_archive import ArchiveKind
-from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember, Service
+from container.testing.processes.java_tools import JVM_FLAGS
+from container.testing.processes.local_cluster import JavaService, LocalCluster, LocalMember
+from container.testing.processes.native_cluster import NativeCluster
 from container.testing.processes.process import Process
-from tests.cython_module import compile_cython
 
 METRICS = {
     "leaderless_s": "6.2f",
@@ -35,6 +37,8 @@ METRICS = {
     "p50_us": "8,.1f",
     "p99_us": "9,.1f",
     "cpu_s_per_million": "7.3f",
+    "switches": "6.2f",
+    "threads": "4.0f",
     "resident_mib": "7.1f",
 }
 JAVA, PYTHON, CYTHON = "java", "python", "cython"
@@ -46,6 +50,34 @@ PROPERTIES = {
     "aeron.publication.unblock.timeout": "30s",
     "aeron.driver.timeout": "20000",
 }
+_MIB = 1024 * 1024
+_IDLE = {"idle_strategy": IDLES[STANDARD_IDLE].python}
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "driver": {
+        "term_buffer_length": 8 * _MIB,
+        "ipc_term_buffer_length": 8 * _MIB,
+        "client_liveness_timeout_ns": "20s",
+        "image_liveness_timeout_ns": "2s",
+        "publication_linger_timeout_ns": "1s",
+        "timer_interval_ns": "500ms",
+    },
+    "archive": _IDLE,
+    "consensus_module": {
+        **_IDLE,
+        "log_channel": TERMS["aeron.cluster.log.channel"],
+        "max_concurrent_sessions": int(TERMS["aeron.cluster.max.sessions"]),
+        "session_timeout_ns": "600s",
+    },
+    "container": _IDLE,
+}
+"""Of our members: what :data:`PROPERTIES` and the harness's QUICK_FAILOVER are for Java's."""
+
+# These are no settings of a node's; the C driver's own idle strategy has longer parks.
+DRIVER_VARIABLES = {
+    "AERON_PUBLICATION_UNBLOCK_TIMEOUT": PROPERTIES["aeron.publication.unblock.timeout"],
+    "AERON_SHARED_IDLE_STRATEGY": "backoff",
+    "AERON_SHARED_IDLE_STRATEGY_INIT_ARGS": "10-20-1us-50us",
+}
 
 
 def loads(messages: int) -> list[Load]:
@@ -56,35 +88,32 @@ def loads(messages: int) -> list[Load]:
     ]
 
 
-def services(peer: str) -> list[Service | JavaService]:
-    """The echo service of a peer."""
+def made(peer: str) -> LocalCluster:
+    """Three members of a kind, not yet started."""
     idle = IDLES[STANDARD_IDLE]
     if peer == JAVA:
-        return [JavaService("container.tests.EchoService", {"aeron.cluster.idle.strategy": idle.java})]
-    name = "examples.echo_service:EchoService"
-    if peer == CYTHON:
-        name = f"{compile_cython(ROOT / 'examples' / 'cython_echo.pyx', CACHE).name.partition('.')[0]}:EchoHandler"
-    environment = {
-        "AERON_CLUSTER_IDLE_STRATEGY": idle.python,
-        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}:{CACHE}",
-    }
-    return [Service([sys.executable, "-m", "container", "run", name], environment)]
+        service = JavaService("container.tests.EchoService", {"aeron.cluster.idle.strategy": idle.java})
+        return LocalCluster(
+            [service],
+            properties=PROPERTIES,
+            class_path=[java_classes()],
+            idle_strategy=idle.java,
+            jvm_flags=JVM_FLAGS,
+        )
+    _start, name = SERVICES[peer]()
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), str(CACHE)])
+    return NativeCluster(
+        name,
+        settings=SETTINGS,
+        environment={"PYTHONPATH": paths, **DRIVER_VARIABLES},
+        class_path=[java_classes()],
+    )
 
 
 @contextmanager
 def running(peer: str) -> Iterator[tuple[LocalCluster, LocalMember]]:
     """Three members of a kind, and the one that leads."""
-    kind: ArchiveKind | None = None if peer == JAVA else "native"
-    cluster = LocalCluster(
-        services(peer),
-        properties=PROPERTIES,
-        class_path=[java_classes()],
-        idle_strategy=IDLES[STANDARD_IDLE].java,
-        drivers=kind,
-        archives=kind,
-        consensus_modules=kind,
-    )
-    with cluster:
+    with made(peer) as cluster:
         try:
             yield cluster, cluster.start().await_ready(LIMIT_S)
         except (ContainerError, TimeoutError) as error:
@@ -100,6 +129,20 @@ def processes(cluster: LocalCluster) -> list[Process]:
     return list(found.values())
 
 
+def switched(pids: Sequence[int]) -> tuple[int, int]:
+    """How many threads these processes have, and how often those were switched so far."""
+    found = [counts for pid in pids for counts in switches(pid).values()]
+    return len(found), sum(voluntary + involuntary for _ran, voluntary, involuntary in found)
+
+
+def run_counted(client: LoadClient, load: Load, leader: LocalMember, pids: Sequence[int]) -> dict[str, Any]:
+    """One load, once, with threads, and switches for each message."""
+    _threads, before = switched(pids)
+    result = run_once(client, load, leader.node, pids)
+    threads, after = switched(pids)
+    return {**result, "threads": threads, "switches": (after - before) / load.messages}
+
+
 def measure(peer: str, group: Sequence[Load], options: argparse.Namespace, found: dict[Load, list[Result]]) -> Result:
     """One round of one peer: fresh members, every load some times, appended to ``found``, and then a kill."""
     with running(peer) as (cluster, leader):
@@ -107,7 +150,7 @@ def measure(peer: str, group: Sequence[Load], options: argparse.Namespace, found
         client = LoadClient(leader.node, "udp")
         client.run(Load(STANDARD_IDLE, "udp", 256, 32, 1, options.warm_up))
         for load in group:
-            result = middle_of([run_once(client, load, leader.node, pids) for _ in range(options.repeats)])
+            result = middle_of([run_counted(client, load, leader, pids) for _ in range(options.repeats)])
             result.pop("histogram")
             found.setdefault(load, []).append(result)
         client.close()

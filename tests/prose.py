@@ -25,7 +25,8 @@ STILTED = re.compile(
 
 # The same, where pages still have some: "a directory that is none", "so many … at most", "goes on" for "continues".
 STIFF = re.compile(
-    r"\b(?:(?:is|are|was|were) none|so (?:many|much) (?:at|of|as)|(?:go|goes|went|gone) on|anew|heed\w*|shall"
+    r"\b(?:(?<!there )(?:is|are|was|were) (?-i:none)|so (?:many|much) (?:at|of|as)|(?:go|goes|went|gone) on|anew"
+    r"|heed\w*|shall"
     r"|but for|pass(?:es|ed)? over|is to be|are to be|of its own accord)\b",
     re.I,
 )
@@ -70,14 +71,14 @@ def ceilings() -> dict[str, Figures]:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a page's paragraphs and lists, without blocks of code, tables and headings."""
-    text = re.sub(r"^(?:#|\|).*$", "\n", _without_code(text), flags=re.M)
+    text = re.sub(r"^ *(?:#|\|).*$", "\n", _without_code(text), flags=re.M)
     text = re.sub(r"^ *(?:[-*>]|\d+\.) +", "\n\n", text, flags=re.M)
     return [sentence for paragraph in re.split(r"\n\s*\n", text) for sentence in _split(paragraph)]
 
 
 def sentences_of_cells(text: str) -> list[str]:
     """Those of the cells of a page's tables."""
-    rows = [line for line in _without_code(text).splitlines() if line.startswith("|")]
+    rows = [line for line in _without_code(text).splitlines() if line.lstrip().startswith("|")]
     return [sentence for row in rows for cell in re.split(r"(?<!\\)\|", row) for sentence in _split(cell)]
 
 

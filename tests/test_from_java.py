@@ -83,6 +83,7 @@ def test_each_method_of_a_context_is_there() -> None:
         ("ConsensusModule", "consensus module"),
         ("ClusteredServiceContainer", "container"),
         ("MediaDriver", "driver"),
+        ("ClusterBackup", "backup"),
     ],
 )
 def test_what_stands_beside_a_method_can_be_given(context: str, part: str) -> None:

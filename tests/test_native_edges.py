@@ -8,17 +8,23 @@ from contextlib import contextmanager
 import pytest
 
 from container.codecs import messages as codecs
+from container.consensus import channels
 from container.consensus.cluster_member import ClusterMember
-from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_NONE
-from container.errors import AgentTermination
+from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_NONE, ElectionState
+from container.errors import AgentTermination, ClusterError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import PublicationInfo
 from container.transport.streams import Publication
 from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
-from tests.members_world import CLIENT_LIVENESS_MS, HEARTBEAT_TIMEOUT_MS, MembersWorld, MemberWorld, payloads
+from tests.members_world import (
+    CLIENT_LIVENESS_MS,
+    HEARTBEAT_TIMEOUT_MS,
+    MARK_FILE_LIVENESS_MS,
+    MembersWorld,
+    MemberWorld,
+    payloads,
+)
 from tests.scripted_peer import ScriptedPeer
-
-LEADER_INIT = 7
 
 
 class StalledArchive:
@@ -182,14 +188,14 @@ def test_a_member_that_catches_up_again_in_an_election_is_replayed_to_where_it_i
     peer.habit = lambda: peer.publisher.append_position(to, term_id, recorded, 0)
     assert peer.publisher.place_vote(to, term_id, log_term_id, recorded, True)
     leader.services[0].is_quiet = True
-    world.until(lambda: (leader.counter_value(207), leader.counter_value(239)) == (LEADER_INIT, term_id))
+    world.until(lambda: (leader.counter_value(207), leader.counter_value(239)) == (ElectionState.LEADER_INIT, term_id))
     peer.habit = None
     assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7001")
     world.until(lambda: replays(leader) == ["7001"])
     assert peer.publisher.canvass_position(to, log_term_id, recorded, term_id)
     assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7002")
     world.until(lambda: replays(leader) == ["7002"])
-    assert leader.counter_value(207) == LEADER_INIT
+    assert leader.counter_value(207) == ElectionState.LEADER_INIT
 
 
 @pytest.mark.parametrize(
@@ -243,7 +249,7 @@ def test_a_replay_that_does_not_begin_is_given_up_with_the_wait_of_its_member() 
     for _failure in range(100):
         driver.fail_next_add("exclusive_publication")
     assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7001")
-    world.run(HEARTBEAT_TIMEOUT_MS - 200)
+    world.run(HEARTBEAT_TIMEOUT_MS // 2)
     assert not leader.report_of("catchup replay of member")
     world.until(lambda: leader.report_of(f"catchup replay of member {absent.member_id} failed"))
     assert not catchups(leader)
@@ -298,6 +304,89 @@ def test_a_message_that_no_log_takes_ends_a_new_member_and_is_refused_after_its_
     world.lead()
     assert world.report_of(f"message of {TERM_LENGTH // 8} bytes from serviceId=0: the log takes 8160 at most")
     assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"one"]
+
+
+def test_another_member_leads_where_the_services_of_the_one_that_was_elected_do_not_replay_the_log() -> None:
+    world, _, _ = scene()
+    for member in world.members:
+        member.die()
+    world.run(MARK_FILE_LIVENESS_MS + CLIENT_LIVENESS_MS)
+    for member in world.members:
+        member.start_again()
+    stuck: list[MemberWorld] = []
+
+    def is_stuck() -> bool:
+        stuck[:] = [each for each in world.members if each.counter_value(207) == ElectionState.LEADER_REPLAY]
+        for member in stuck:
+            member.services[0].is_quiet = True
+        return bool(stuck)
+
+    world.until(is_stuck)
+    world.until(lambda: any(each not in stuck for each in world.leaders))
+    assert stuck[0].report_of("waited too long for services and archive to go on with the replay of the log")
+    stuck[0].services[0].is_quiet = False
+    world.client(world.await_leader()).message(b"two")
+    world.await_read(b"two")
+    assert [payloads(each) for each in world.members] == [[b"one", b"two"]] * 3
+
+
+def test_a_follower_that_cannot_apply_the_log_ends_and_does_not_go_on_without_that_message() -> None:
+    world, leader, followers = scene()
+    channel = b"aeron:udp?endpoint=\xff:1"
+    fields = dict.fromkeys(("leadership_term_id", "correlation_id", "timestamp", "response_stream_id"), 1)
+    message = codecs.encode(
+        "cluster", "SessionOpenEvent", cluster_session_id=99, response_channel=channel, encoded_principal=b"", **fields
+    )
+    assert seam.offer(leader.publication, message) > 0
+    world.until(lambda: all(each.failure is not None for each in followers))
+    assert ["the log cannot be applied: text field is not ASCII" in str(each.failure) for each in followers] == [
+        True
+    ] * 2
+
+
+def test_a_leader_asks_again_for_a_destination_that_could_not_even_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = MembersWorld()
+    failures = [ClusterError("no memory for a request")]
+    add = channels.destination
+
+    def destination(channel: str, endpoint: str) -> str:
+        if failures and endpoint.endswith(":9030"):
+            raise failures.pop()
+        return add(channel, endpoint)
+
+    monkeypatch.setattr(channels, "destination", destination)
+    leader = world.await_leader()
+    assert any(each.report_of("yet: no memory for a request") for each in world.members)
+    world.client(leader).message(b"one")
+    world.await_read(b"one")
+    assert [each.counter_value(238) for each in world.members] == [1] * 3
+
+
+def test_a_member_that_was_wiped_says_what_keeps_it_where_the_leader_has_deleted_the_front_of_the_log() -> None:
+    world = MembersWorld(snapshots_retained=1)
+    leader = world.await_leader()
+    client = world.client(leader)
+    for _ in range(200):
+        client.message(bytes(1000))
+        world.run(4)
+    world.settle()
+    leader.set_toggle(SNAPSHOT)
+
+    def begin_of_log() -> int:
+        descriptor = leader.store.catalog.descriptor(leader.log_recording_id)
+        assert descriptor is not None
+        return descriptor.start_position
+
+    world.until(begin_of_log)
+    wiped = others(world, leader)[0]
+    wiped.die()
+    wiped.wipe()
+    wiped.come_back()
+    world.until(lambda: wiped.report_of(f"an image of the log to catch up with, from member {leader.member_id}"))
+    assert leader.report_of(f"catchup replay of member {wiped.member_id} failed - requested replay start position=0")
+    assert leader.report_of("start that one with the archive's and the cluster's directories of a backup")
 
 
 def catchups(member: MemberWorld) -> list[PublicationInfo]:

@@ -6,7 +6,7 @@ import pytest
 
 from container.testing.memory import transport_probe as seam
 from tests.consensus_world import ABORT, SHUTDOWN, SNAPSHOT, SUSPEND, Client
-from tests.members_world import CLIENT_HOST, MembersWorld, MemberWorld, payloads
+from tests.members_world import CLIENT_HOST, HEARTBEAT_TIMEOUT_MS, MembersWorld, MemberWorld, payloads
 
 
 class CutOffLeader:
@@ -97,6 +97,34 @@ def test_a_session_whose_close_no_quorum_has_goes_on() -> None:
     scene.client.message(b"after")
     scene.world.await_read(b"after")
     scene.check()
+
+
+def test_a_session_whose_time_out_no_quorum_has_goes_on_also_where_the_former_leader_leads_again() -> None:
+    scene = CutOffLeader()
+    world, first = scene.world, scene.leader
+    for host in (each.host for each in world.members):
+        world.fabric.cut(CLIENT_HOST, host)
+    world.run(HEARTBEAT_TIMEOUT_MS // 2)
+    others = [each for each in world.members if each is not first]
+    for other in others:
+        world.fabric.cut(first.host, other.host)
+    scene.append("SessionCloseEvent")
+    new = scene.heal()
+    event = scene.client.wait_for("NewLeaderEvent")
+    assert event["leader_member_id"] == new.member_id
+    while new is not first:
+        new.die()
+        left = world.await_leader()
+        if left is not first:
+            new.come_back()
+        new = world.await_leader()
+    world.until(
+        lambda: (
+            ("NewLeaderEvent", first.member_id)
+            in [(name, fields.get("leader_member_id")) for name, fields in scene.client.received()]
+        )
+    )
+    assert first.logged("SessionCloseEvent") == []
 
 
 def test_a_timer_that_expired_where_no_quorum_has_it_expires_once() -> None:

@@ -42,6 +42,7 @@ def node(member_id: int = 0, commit: int | None = 2 * MIB, recorded: int = 2 * M
         "last_snapshot": None,
         "consensus_module_errors": 0,
         "timed_out_clients": 4,
+        "backup": None,
         "services": [ServiceStatus(service_id=0, state="running", pid=4712, activity_timestamp_ms=None, error_count=0)],
         "problems": [],
         **changed,

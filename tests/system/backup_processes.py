@@ -19,10 +19,9 @@ from container.testing.processes.local_archive import ArchiveKind, LocalArchive
 from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
+from tests.system.archive_requests import start_driver
 
-LOG_STREAM_ID = 100
 BACKING_UP = 5
-_DRIVER = "container.testing.processes.client_driver"
 
 
 class BackupProcess:
@@ -69,10 +68,7 @@ class BackupProcess:
     def start(self) -> None:
         """Start all three."""
         self._stack.callback(self._ports.close)
-        command = [sys.executable, "-m", _DRIVER, str(self.aeron_dir)]
-        self.driver = self._stack.enter_context(Process("driver", command, directory=self.directory))
-        self.driver.start()
-        self.driver.wait_until((self.aeron_dir / "cnc.dat").exists, LIMIT_S, "the driver's CnC file")
+        self.driver = self._stack.enter_context(start_driver(self.directory))
         self.archive = self._stack.enter_context(LocalArchive(self._archive_kind, self.base_dir, self.aeron_dir))
         self.archive.start().await_ready()
         self.process = self._stack.enter_context(Process("backup", self._command(), directory=self.directory))
@@ -132,7 +128,7 @@ class BackupProcess:
 
     def query_now(self) -> None:
         """Have it ask a member again, as an operator does."""
-        command = [sys.executable, "-m", "container", "backup-query-delay", str(self.cluster_dir), "0"]
+        command = [sys.executable, "-m", "container", "backup-query-delay", str(self.cluster_dir), "--set", "0ms"]
         with Process("query", command, directory=self.directory) as tool:
             tool.start()
             assert tool.wait(LIMIT_S) == 0, tool.tail()
@@ -144,18 +140,11 @@ class BackupProcess:
 
     def stop(self) -> int:
         """End the backup in order, and then its archive and its driver; the backup's return code."""
-        self.process.terminate()
-        code = self.process.wait(LIMIT_S)
+        code = self.process.stop()
         self.archive.stop()
-        self.driver.terminate()
-        self.driver.wait(LIMIT_S)
+        self.driver.stop()
         return code
 
     def close(self) -> None:
         """Kill what runs."""
         self._stack.close()
-
-
-def log_messages(rows: Sequence[dict[str, Any]]) -> list[tuple[int, bytes]]:
-    """Position and bytes of the messages of a log."""
-    return [(row["log_position"], row["payload"]) for row in rows]

@@ -6,7 +6,7 @@ from container.agent.agent import Agent
 from container.backup.backup_context import ClusterBackupContext
 
 @final
-class ClusterBackupAgent(Agent):  # type: ignore[misc]
+class ClusterBackupAgent(Agent):
     """The agent of a backup; it copies until :meth:`close`."""
 
     def __init__(self, context: ClusterBackupContext) -> None: ...

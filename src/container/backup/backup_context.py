@@ -6,7 +6,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Mapping
-from typing import Unpack
+from typing import Any, Unpack
 
 from container.agent.context_base import ContextBase, check_flag, object_or_setting
 from container.archive.client.async_archive import AsyncArchive
@@ -225,7 +225,7 @@ class ClusterBackupContext(ContextBase[BackupSettings]):
             on_event=self._on_event,
         )
 
-    def _on_event(self, event: str, **fields: int | str) -> None:
+    def _on_event(self, event: str, **fields: Any) -> None:
         log_event(self.name, event, **fields)
 
     def _new_archive(self) -> AsyncArchive:

@@ -44,8 +44,8 @@ cdef class BackupCounters:
     def __init__(self, Client client not None, int32_t cluster_id):
         if _is_running(client.counters(), cluster_id):
             raise ClusterError(
-                f"this media driver has a backup with clusterId={cluster_id}, or one that was killed a moment ago: give "
-                "each backup of a driver its own cluster_id")
+                f"this media driver has a backup with clusterId={cluster_id}, or one that was killed a moment ago: "
+                "give each backup of a driver its own cluster_id")
         self._client, self._added = client, []
         self._key, self._suffix = struct.pack("<i", cluster_id), f" - clusterId={cluster_id}"
         try:

@@ -221,7 +221,7 @@ class ClusterBackupMachine:
         self._cursor = (self._cursor + 1) % len(self._endpoints)
         wait_s = self._settings.cool_down_interval_ns / 1e9
         text = f"{message_of(error)} (in state {self.state.name}; the next try begins in {wait_s:g} s)"
-        self._on_event("backup_failed", state=self.state.name, position=self.position, reason=message_of(error))
+        self._on_event("backup_failed", state=self.state.name, log_position=self.position, reason=message_of(error))
         self._on_error(ClusterEvent(text))
 
     def _reset(self) -> Generator[None]:
@@ -318,7 +318,7 @@ class ClusterBackupMachine:
 
     def _enter(self, state: BackupState) -> None:
         if state != self.state:
-            self._on_event("backup_state", old=self.state.name, new=state.name)
+            self._on_event("backup_state", state=state.name, former_state=self.state.name)
         self.state = state
         self._display.show_state(state)
 
@@ -631,7 +631,7 @@ class ClusterBackupMachine:
             "backup_updated",
             member_id=found.member.id,
             leadership_term_id=found.leadership_term_id,
-            position=self.position,
+            log_position=self.position,
             snapshot_position=NULL_POSITION if snapshot is None else snapshot.log_position,
         )
 

@@ -273,11 +273,14 @@ cdef class ClusterMembers:
         Nothing where it is no list: who knows what later versions say there.
         """
         cdef ClusterMember member, other
+        cdef dict others = None
+        cdef list found = []
         try:
             others = {other.id: other for other in parse_cluster_members(text)}
         except ConfigurationError:
-            return []
-        found = []
+            pass
+        if others is None:
+            return found
         for member_id in sorted(self._by_id.keys() | others.keys()):
             member, other = self._by_id.get(member_id), others.get(member_id)
             if member is None or other is None:

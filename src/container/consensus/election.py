@@ -597,11 +597,17 @@ class Election:
                 self._enter(_S.LEADER_INIT, now_ns, "nothing to replay")
             work_count += 1
         else:
-            work_count += self._log_replay.do_work()
+            progress = self._log_replay.do_work()
+            work_count += progress
+            if progress:
+                self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
             if self._log_replay.is_done():
                 self._stop_replay()
                 self.log_position = self.append_position
                 self._enter(_S.LEADER_INIT, now_ns, "log replay done")
+            elif self._members.count() > 1:
+                # The others wait for this member, which says that it leads: the services of another one may go on.
+                self._check_deadline(now_ns, "services and archive to go on with the replay of the log")
         return work_count + self._publish_as_leader(self._quorum_position(now_ns), now_ns)
 
     def _leader_init(self, now_ns: int) -> int:
@@ -926,7 +932,8 @@ class Election:
         return 1
 
     def _follower_catchup_await(self, now_ns: int) -> int:
-        if not self._poll_join_as_follower(now_ns, "the log to catch up with"):
+        assert self.leader is not None
+        if not self._poll_join_as_follower(now_ns, f"the log to catch up with, from member {self.leader.id}"):
             return 0
         self._enter(_S.FOLLOWER_CATCHUP, now_ns, "")
         return 1

@@ -33,6 +33,7 @@ cdef class FollowerCatchups:
     cdef int begin(self, ClusterMember follower, int64_t log_position, str endpoint) except -1
     cdef int _ask(self, int32_t member_id, CatchupReplay replay) except -1
     cdef int poll(self) except -1
+    cdef bint _is_too_short(self, ArchiveRequest request) except -1
     cdef bint _is_given_up(self, int32_t member_id, CatchupReplay replay) except -1
     cdef int complete(self, ClusterMember follower, int64_t leadership_term_id, int flags) except -1
     cdef bint is_of_this_log(self, ClusterMember follower, int flags) except -1

@@ -4,6 +4,7 @@ Upstream: ConsensusModuleAgent.java (onCatchupPosition, trackCatchupCompletion, 
 """
 from libc.stdint cimport INT64_MAX, int64_t
 
+from container.archive import error_codes
 from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.error_texts import message_of
@@ -22,6 +23,10 @@ cdef enum:
     RETRY_INTERVAL_NS = 100_000_000
 
 cdef int FLAG_CATCHUP = APPEND_POSITION_FLAG_CATCHUP
+
+_TOO_SHORT = (
+    "; where this member has deleted that part of the log (aeron.cluster.snapshots.retained), start that one with the "
+    "archive's and the cluster's directories of a backup")
 
 
 cdef class CatchupReplay:
@@ -53,7 +58,8 @@ cdef class FollowerCatchups:
             return 0
         replay = CatchupReplay.__new__(CatchupReplay)
         replay.log_position, replay.endpoint = log_position, endpoint
-        replay.deadline_ns = self._clock.nano_time() + self._settings.leader_heartbeat_timeout_ns
+        # Before its member canvasses again, so that it is reported.
+        replay.deadline_ns = self._clock.nano_time() + self._settings.leader_heartbeat_timeout_ns * 3 // 4
         self._replays[follower.id] = replay
         self._reached.add(follower.id)
         return self._ask(follower.id, replay)
@@ -69,7 +75,7 @@ cdef class FollowerCatchups:
     cdef int poll(self) except -1:
         """Report a replay that has failed, and forget it: its member asks again.
 
-        One that does not begin is asked for again until its member waits no longer: the publication of the replay
+        One that does not begin is asked for again for as long as its member waits: the publication of the replay
         before, which has the same session, takes a while to go.
         """
         cdef CatchupReplay replay
@@ -81,17 +87,22 @@ cdef class FollowerCatchups:
                     replay.has_begun = replay.request.is_done
                 elif self._is_given_up(member_id, replay):
                     del self._replays[member_id]
+                    advice = _TOO_SHORT if self._is_too_short(replay.request) else ""
                     self._on_error(ClusterEvent(
-                        f"catchup replay of member {member_id} failed - {message_of(replay.request.error)}"))
+                        f"catchup replay of member {member_id} failed - {message_of(replay.request.error)}{advice}"))
         if self._given_up:
             given_up, self._given_up = self._given_up, []
             for request in given_up:
                 self._end(request)
         return 0
 
+    cdef bint _is_too_short(self, ArchiveRequest request) except -1:
+        error = request.error
+        return isinstance(error, ArchiveError) and error.code == error_codes.INVALID_POSITION
+
     cdef bint _is_given_up(self, int32_t member_id, CatchupReplay replay) except -1:
         cdef int64_t now_ns = self._clock.nano_time()
-        if replay.has_begun or now_ns >= replay.deadline_ns:
+        if replay.has_begun or self._is_too_short(replay.request) or now_ns >= replay.deadline_ns:
             return True
         if replay.due_ns == 0:
             replay.due_ns = now_ns + RETRY_INTERVAL_NS

@@ -180,6 +180,7 @@ cdef class MemberElectionHost:
                 self.election.close()
             self._preparation.close()
             self._truncation.close()
+            self._joins.close()
         finally:
             self._leader_log.close_join()
             self._leader_log.close_publishing()
@@ -341,6 +342,7 @@ cdef class MemberElectionHost:
 
     def begin_join_as_follower(self, bint is_leader_startup):
         """Record that image and have the services join it; :meth:`poll_join_as_follower` looks after it."""
+        self._sessions.follow()
         self._following.begin(
             self._clock.nano_time(), self._follower_log.join_position(), self.election.notified_commit_position)
         self._follower_log.begin_join(is_leader_startup)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from container.common.aeron_defaults import MODULE_STATES, ROLES, CounterType
 from container.errors import ContainerError
 from container.files.cnc_file import CounterRecord
-from container.operate.driver_counters import ELECTION_STATES, TOGGLES
+from container.operate.driver_counters import BACKUP_STATES, ELECTION_STATES, TOGGLES
 from container.operate.driver_streams import backlogs_of
 from container.operate.facts import Status
 from container.operate.marks import now_ms
@@ -60,7 +60,7 @@ LEADER = _gauge("aeron_cluster_leader", "1 while the node leads its cluster, wit
 MODULE_STATE = _gauge("aeron_cluster_module_state", "1 for the state that the consensus module is in", "state")
 ROLE = _gauge("aeron_cluster_role", "1 for the role that the node has", "role")
 ELECTION_STATE = _gauge(
-    "aeron_cluster_election_state", "1 for the state of the election; CLOSED: none goes on", "state"
+    "aeron_cluster_election_state", "1 for the state of the election; CLOSED: there is none", "state"
 )
 CONTROL_TOGGLE = _gauge(
     "aeron_cluster_control_toggle", "1 for what was asked for and is not done yet; NEUTRAL: nothing", "toggle"
@@ -91,6 +91,10 @@ MAX_SNAPSHOT = _gauge(
 SLOW_SNAPSHOTS = _counter(
     "aeron_cluster_snapshot_duration_exceeded_total", "Snapshots that took longer than their threshold", "component"
 )
+BACKUP_STATE = _gauge("aeron_cluster_backup_state", "1 for the state that a backup is in", "state")
+BACKUP_POSITION = _gauge("aeron_cluster_backup_position_bytes", "Up to where a backup has recorded the log")
+BACKUP_QUERY = _gauge("aeron_cluster_backup_next_query_timestamp_seconds", "When a backup asks a member again")
+BACKUP_SNAPSHOTS = _counter("aeron_cluster_backup_snapshots_total", "Snapshots that a backup has copied")
 RECORDING_SESSIONS = _gauge("aeron_archive_recording_sessions", "Recordings that the archive is writing")
 REPLAY_SESSIONS = _gauge("aeron_archive_replay_sessions", "Replays that the archive is sending")
 CONTROL_SESSIONS = _gauge("aeron_archive_control_sessions", "Clients of the archive")
@@ -124,6 +128,10 @@ _PARTS: dict[int, tuple[Metric, str, int]] = {
     CounterType.ARCHIVE_ERROR_COUNT: (ERRORS, "archive", 1),
     CounterType.ARCHIVE_MAX_CYCLE_TIME: (MAX_CYCLE, "archive", _NS_PER_S),
     CounterType.ARCHIVE_CYCLE_TIME_THRESHOLD_EXCEEDED: (SLOW_CYCLES, "archive", 1),
+    CounterType.BACKUP_ERROR_COUNT: (ERRORS, "backup", 1),
+    CounterType.BACKUP_LIVE_LOG_POSITION: (BACKUP_POSITION, "", 1),
+    CounterType.BACKUP_QUERY_DEADLINE: (BACKUP_QUERY, "", _MS_PER_S),
+    CounterType.BACKUP_SNAPSHOT_COUNTER: (BACKUP_SNAPSHOTS, "", 1),
     CounterType.CONSENSUS_MODULE_ERROR_COUNT: (ERRORS, "consensus-module", 1),
     CounterType.CONSENSUS_MODULE_MAX_CYCLE_TIME: (MAX_CYCLE, "consensus-module", _NS_PER_S),
     CounterType.CONSENSUS_MODULE_CYCLE_TIME_THRESHOLD_EXCEEDED: (SLOW_CYCLES, "consensus-module", 1),
@@ -147,10 +155,10 @@ _DRIVER: dict[int, tuple[Metric, str, int]] = {
     1: _of_driver("received_bytes", "Bytes that the media driver has received"),
     5: _of_driver("naks_sent", "Requests to send something again: what was lost on the way here"),
     6: _of_driver("naks_received", "Requests from others to send something again: what was lost on the way there"),
-    11: _of_driver("retransmits", "What was sent again"),
+    11: _of_driver("retransmits", "Retransmissions: data sent again"),
     12: _of_driver("flow_control_under_runs", "Packets that came too late for their stream's window"),
     13: _of_driver("flow_control_over_runs", "Packets that came too early for their stream's window"),
-    14: _of_driver("invalid_packets", "Packets that were none of Aeron's"),
+    14: _of_driver("invalid_packets", "Packets that are not Aeron's"),
     15: (ERRORS, "media-driver", 1),
     16: _of_driver("short_sends", "Packets that the socket did not take whole"),
     18: _of_driver("sender_flow_control_limits", "Times that a stream waited for its receivers"),
@@ -185,6 +193,7 @@ METRICS: tuple[Metric, ...] = tuple(
             ),
             *(COMMIT_POSITION, RECORDED_POSITION, SNAPSHOT_POSITION, SNAPSHOTS, SESSIONS, TIMED_OUT, ERRORS, MAX_CYCLE),
             *(SLOW_CYCLES, MAX_SNAPSHOT, SLOW_SNAPSHOTS),
+            *(BACKUP_STATE, BACKUP_POSITION, BACKUP_QUERY, BACKUP_SNAPSHOTS),
             *[metric for metric, _ in _ARCHIVE.values()],
             *(SENDER_BACKLOG, RECEIVER_GAP, SUBSCRIBER_BACKLOG),
             *[metric for metric, _, _ in _DRIVER.values()],
@@ -251,6 +260,7 @@ def _samples(path: Path, status: Status, records: list[CounterRecord]) -> Iterat
         yield Sample(READY, labels, is_ready)
         yield Sample(LEADER, labels, is_up and is_quiet and status.role == "LEADER")
     for metric, names, found in (
+        (BACKUP_STATE, BACKUP_STATES, None if status.backup is None else status.backup.state),
         (MODULE_STATE, MODULE_STATES, status.module_state),
         (ROLE, ROLES, status.role),
         (ELECTION_STATE, ELECTION_STATES, status.election_state),
@@ -258,7 +268,8 @@ def _samples(path: Path, status: Status, records: list[CounterRecord]) -> Iterat
     ):
         for name in names if found is not None else ():
             yield Sample(metric, (*labels, name), name == found)
-    signs = [("consensus-module", status.activity_timestamp_ms), ("archive", status.archive_activity_timestamp_ms)]
+    first = "backup" if status.component == "BACKUP" else "consensus-module"
+    signs = [(first, status.activity_timestamp_ms), ("archive", status.archive_activity_timestamp_ms)]
     signs += [(f"service-{each.service_id}", each.activity_timestamp_ms) for each in status.services]
     for component, activity_ms in signs:
         if activity_ms is not None:

@@ -10,7 +10,7 @@ from container.common.aeron_defaults import CounterType
 from container.files.cnc_file import CounterRecord, FileFormatError
 from container.operate.answers import Answer, NoFactsError
 from container.operate.driver_counters import ClusterCounters, open_cnc, read_cluster_counters
-from container.operate.facts import Health, Leadership, LogEntry, MarkFile, ServiceStatus, Status
+from container.operate.facts import BackupStatus, Health, Leadership, LogEntry, MarkFile, ServiceStatus, Status
 from container.operate.marks import now_ms, read_cluster_mark, read_service_marks, state_of
 from container.operate.places import archive_dir_beside, find_cluster_dir
 from container.operate.recording_logs import facts_of, latest_snapshot, read_log
@@ -79,6 +79,7 @@ def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRec
         last_snapshot=_last_snapshot(cluster_dir, problems),
         consensus_module_errors=counters.value(CounterType.CONSENSUS_MODULE_ERROR_COUNT),
         timed_out_clients=counters.value(CounterType.CLIENT_TIMEOUT_COUNT),
+        backup=_backup(mark, counters),
         services=[
             ServiceStatus(
                 service_id=each.service_id,
@@ -92,6 +93,20 @@ def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRec
         problems=problems,
     )
     return found, records
+
+
+def _backup(mark: MarkFile, counters: ClusterCounters) -> BackupStatus | None:
+    state = counters.name(CounterType.BACKUP_STATE)
+    if mark.component != "BACKUP" or state is None:
+        return None
+    position = counters.value(CounterType.BACKUP_LIVE_LOG_POSITION)
+    return BackupStatus(
+        state=state,
+        live_log_position=position,
+        next_query_ms=counters.value(CounterType.BACKUP_QUERY_DEADLINE),
+        snapshot_count=counters.value(CounterType.BACKUP_SNAPSHOT_COUNTER),
+        error_count=counters.value(CounterType.BACKUP_ERROR_COUNT),
+    )
 
 
 def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None, int | None, int | None, int | None]:
@@ -191,6 +206,9 @@ def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | No
                 reasons.append("the media driver shows no sign of life")
     except NoFactsError as error:
         reasons.append(str(error))
+    if mark.component == "BACKUP":
+        _check_backup(mark, counters, check, reasons)
+        return (mark, counters), reasons
     if mark.component != "CONSENSUS_MODULE":
         reasons.append(f"this is the directory of a {mark.component}, not of a consensus module")
     _check_process("the consensus module", mark, reasons)
@@ -208,6 +226,17 @@ def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | No
     if check == "leader" and role != "LEADER":
         reasons.append(f"its role is {role or 'unknown'}")
     return (mark, counters), reasons
+
+
+def _check_backup(mark: MarkFile, counters: ClusterCounters, check: str, reasons: list[str]) -> None:
+    _check_process("the backup", mark, reasons)
+    state = counters.name(CounterType.BACKUP_STATE)
+    if state is None:
+        reasons.append("the backup has no counters in its media driver")
+    elif check == "ready" and state != "BACKING_UP":
+        reasons.append(f"its state is {state}: there is no member that it follows")
+    if check == "leader":
+        reasons.append("a backup leads no cluster")
 
 
 def _check_process(name: str, mark: MarkFile, reasons: list[str]) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from container.common import aeron_defaults
 from container.settings import shared_fields as shared
 from container.settings.archive_table import archive_settings_table
-from container.settings.callback_errors import HALT, SKIP
 from container.settings.backup_table import backup_settings_table
+from container.settings.callback_errors import HALT, SKIP
 from container.settings.consensus_module_table import consensus_module_settings_table
 from container.settings.driver_table import driver_settings_table
 from container.settings.setting import (
@@ -292,7 +292,7 @@ _BACKUP_HEAD = """
 
 `ClusterBackup.launch()` and `aeron-cluster backup` ([disaster recovery](operations.md#disaster-recovery)) take a
 backup's settings in the same way; `AERON_CLUSTER_BACKUP_CONFIG_FILE` names the file. Names and defaults are upstream's,
-but for the response channel of a member's archive, which must be given there, and the credentials' class.
+except the response channel of a member's archive, which must be given there, and the credentials' class.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""

@@ -1,0 +1,70 @@
+"""Our backup beside real clusters and archives, ours and Java's: what it copies, and nodes that start from the copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from container.common.aeron_defaults import CounterType
+from container.testing.processes.local_archive import ArchiveKind
+from container.testing.processes.local_cluster import Node
+from tests.limits import LIMIT_S
+from tests.system.backup_processes import BackupProcess
+from tests.system.conftest import NATIVE
+from tests.system.harness import NodeFactory, release, run_ledger_client
+from tests.system.test_native_archive import PUTS, messages_in, start_ledger
+
+JAVA = {"driver": "native", "archive": "java", "consensus_module": "java"}
+
+
+def commit_position(member: Node) -> int:
+    """How far the log of a member is committed."""
+    position = member.counter_value(CounterType.COMMIT_POSITION)
+    assert position is not None
+    return position
+
+
+@pytest.mark.parametrize(
+    ("source", "archive", "restored"),
+    [
+        ("native", "native", "native"),
+        pytest.param("java", "native", "native", marks=pytest.mark.slow),
+        pytest.param("native", "java", "java", marks=pytest.mark.slow),
+        pytest.param("java", "java", "java", marks=pytest.mark.slow),
+    ],
+)
+def test_a_node_starts_from_the_copy_with_the_state_of_the_cluster(
+    node: NodeFactory, tmp_path: Path, source: ArchiveKind, archive: ArchiveKind, restored: ArchiveKind
+) -> None:
+    member = node(**(NATIVE if source == "native" else JAVA))
+    started = start_ledger(member, "python")
+    run_ledger_client(member, *PUTS)
+    assert member.cluster_tool("snapshot").return_code == 0
+    with BackupProcess("native", [member], tmp_path / "backup", archive=archive) as backup:
+        backup.await_position(commit_position(member))
+        expected = run_ledger_client(member, "put 7 8", "hash")[-1]
+        backup.await_position(commit_position(member))
+        assert messages_in(backup.base_dir) == messages_in(member.base_dir)
+        assert backup.snapshot_position() > 0
+        release(member, started)  # kill -9 of all: the cluster is lost for good
+        assert backup.stop() == 0
+    copy = node(**(NATIVE if restored == "native" else JAVA), base_dir=backup.base_dir, members=member.members)
+    start_ledger(copy, "python")
+    assert run_ledger_client(copy, "hash")[-1] == expected
+    run_ledger_client(copy, "put 1 1")
+
+
+def test_a_node_that_starts_from_the_copy_does_so_from_its_snapshot(node: NodeFactory, tmp_path: Path) -> None:
+    member = node(**NATIVE)
+    start_ledger(member, "python")
+    run_ledger_client(member, *PUTS[:10])
+    with BackupProcess("native", [member], tmp_path / "backup") as backup:
+        backup.await_position(commit_position(member))
+        assert backup.snapshot_position() == -1
+        assert member.cluster_tool("snapshot").return_code == 0
+        run_ledger_client(member, *PUTS[10:20])
+        backup.query_now()
+        backup.process.wait_until(lambda: backup.snapshot_position() > 0, LIMIT_S, "the snapshot")
+        assert backup.counter(CounterType.BACKUP_SNAPSHOT_COUNTER) == 1
+        assert backup.counter(CounterType.BACKUP_ERROR_COUNT) == 0
