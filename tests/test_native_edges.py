@@ -13,6 +13,7 @@ from container.consensus.cluster_member import ClusterMember
 from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_NONE, ElectionState
 from container.errors import AgentTermination, ClusterError
 from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_transport import PublicationInfo
 from container.transport.streams import Publication
 from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
 from tests.members_world import (
@@ -226,6 +227,34 @@ def test_what_a_member_of_upstreams_records_while_it_catches_up_counts_for_its_l
         assert leader.commit_position == (position if is_committed else committed)
 
 
+def test_a_replay_waits_until_the_one_before_has_let_its_session_go() -> None:
+    world, leader, [absent, _] = scene()
+    peer = play(world, absent)
+    to, endpoint = peer.member(leader.member_id), f"{absent.host}:7001"
+    term_id = leader.counter_value(239)
+    assert peer.publisher.catchup_position(to, term_id, 0, endpoint)
+    world.until(lambda: replays(leader) == ["7001"])
+    [first] = [each.registration_id for each in catchups(leader)]
+    assert peer.publisher.canvass_position(to, term_id, 0, term_id)
+    assert peer.publisher.catchup_position(to, term_id, 0, endpoint)
+    world.until(lambda: [each.registration_id for each in catchups(leader)] not in ([], [first]))
+    assert not leader.report_of("catchup replay of member")
+
+
+def test_a_replay_that_does_not_begin_is_given_up_with_the_wait_of_its_member() -> None:
+    world, leader, [absent, _] = scene()
+    peer = play(world, absent)
+    to, term_id = peer.member(leader.member_id), leader.counter_value(239)
+    driver = world.drivers[leader.member_id]
+    for _failure in range(100):
+        driver.fail_next_add("exclusive_publication")
+    assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7001")
+    world.run(HEARTBEAT_TIMEOUT_MS // 2)
+    assert not leader.report_of("catchup replay of member")
+    world.until(lambda: leader.report_of(f"catchup replay of member {absent.member_id} failed"))
+    assert not catchups(leader)
+
+
 def test_a_new_leader_commits_with_a_follower_whose_service_is_busy() -> None:
     world, leader, [other, busy] = scene()
     leader.die()
@@ -360,10 +389,12 @@ def test_a_member_that_was_wiped_says_what_keeps_it_where_the_leader_has_deleted
     assert leader.report_of("start that one with the archive's and the cluster's directories of a backup")
 
 
+def catchups(member: MemberWorld) -> list[PublicationInfo]:
+    """The publications by which the archive of a member replays the log to others."""
+    publications = member.cluster.drivers[member.member_id].publications()
+    return [each for each in publications if "catchup-followerId" in each.channel]
+
+
 def replays(member: MemberWorld) -> list[str]:
     """The ports to which the archive of a member replays the log."""
-    return [
-        each.channel.partition("endpoint=")[2].partition("|")[0].rpartition(":")[2]
-        for each in member.cluster.drivers[member.member_id].publications()
-        if "catchup-followerId" in each.channel
-    ]
+    return [each.channel.partition("endpoint=")[2].partition("|")[0].rpartition(":")[2] for each in catchups(member)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import sys
 import threading
@@ -79,6 +80,12 @@ class RefusingCluster:
             self.term_ids.pop(0)
             raise ContainerError("refused")
         self.taken += 1
+
+
+@pytest.mark.parametrize("prefix", ["ERROR - ", ""], ids=["Java's driver", "C's driver"])
+def test_a_full_driver_directory_is_expected_in_the_words_of_either_driver(prefix: str) -> None:
+    text = f"RegistrationError: ERROR - cannot add publication x: {prefix}insufficient usable storage for new log of"
+    assert any(re.search(pattern, text) for pattern in FAULTS["fill_driver_directory"].errors)
 
 
 def test_a_snapshot_is_asked_for_again_only_after_an_election() -> None:

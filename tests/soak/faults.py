@@ -52,7 +52,9 @@ _MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
     r"PublicationUnavailableError: ERROR - publication is not connected",  # a native one does not wait for the answer
 )
 _FAILING = (r"^(another than the \d+ recorded messages of )?__main__\.ArmedError",)
-_NO_LOG_BUFFER = (r"RegistrationError: ERROR - cannot add .*: ERROR - insufficient usable storage for new log",)
+_NO_LOG_BUFFER = (  # in the words of Java's driver, and of C's
+    r"RegistrationError: ERROR - cannot add .*: (ERROR - )?insufficient usable storage for new log",
+)
 _NO_SPACE = (r"AgentTermination: ERROR - the archive is out of storage space: start recording",)
 
 

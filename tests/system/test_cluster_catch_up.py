@@ -9,6 +9,7 @@ import pytest
 
 from container.testing.processes.local_cluster import CounterType, LocalMember
 from container.testing.processes.process import wait_until
+from tests.soak import checks
 from tests.soak.checks import compare_snapshots, snapshots_of
 from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario, started_at
 from tests.system.harness import Scenarios
@@ -30,7 +31,7 @@ TAIL_LENGTH = 4_096
 def take_snapshot(scenario: Scenario) -> int:
     """Let all running members take a snapshot under load, and return its log position."""
     scenario.await_progress()
-    scenario.cluster.take_snapshot()
+    checks.take_snapshot(scenario.cluster)
     return max(snapshots_of(scenario.leader()))
 
 
