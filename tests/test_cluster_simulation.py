@@ -11,7 +11,7 @@ import pytest
 from container.testing.simulation.virtual_time import NodeClock, VirtualTime
 from tests.recorded_frames import Frames
 from tests.sim.cluster_oracle import History, frames_of, voted_term_of
-from tests.sim.cluster_run import run_seed
+from tests.sim.cluster_run import report, run_seed
 from tests.sim.cluster_world import Plan, World, expand, run
 from tests.sim.disk_world import Operation
 from tests.sim.node_oracle import LOG_STREAM_ID, Violation
@@ -150,6 +150,13 @@ def world() -> Iterator[World]:
     made.run_for(500)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("seed", [1023, 1056])
+def test_seeds_that_found_something_find_nothing(seed: int) -> None:
+    """What an operator does with mark files, and a catalog that no start has mended yet."""
+    result = run_seed(seed)
+    assert result.violation is None, report(result, seed)
 
 
 @pytest.mark.parametrize("members", [3, 5, 7])

@@ -6,6 +6,7 @@ member's parts take their turns when it is due; what waits inside a turn, a serv
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import zlib
@@ -614,8 +615,8 @@ class Member(node_world.World):
         storage = self._read()
         content = read_file(storage, f"{ARCHIVE_DIR}/archive.catalog")
         found = []
-        if content:
-            _, catalog, _ = read_catalog(content)
+        with contextlib.suppress(Violation):  # a catalog that a cut of the power has left, and that no start has mended
+            catalog = read_catalog(content)[1] if content else []
             found = [each.recording_id for each in catalog if each.stream_id == LOG_STREAM_ID]
         terms = [(each.term_id, each.recording_id) for each in self.recording_log() if not each.is_snapshot]
         self._recording_id = max(terms)[1] if terms else max(found, default=-1)
