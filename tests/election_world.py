@@ -40,9 +40,10 @@ class ScriptedReplay:
     host: ScriptedHost
     at: int
     done: bool = False
+    work: int = 1
 
     def do_work(self) -> int:
-        return 1
+        return self.work
 
     def is_done(self) -> bool:
         return self.done
@@ -98,6 +99,7 @@ class ScriptedHost:
     event_goes: bool = True
     join_position: int | None = None
     joined_as_follower: bool = True
+    recorded: int = -1
     sends: bool = True
     near_live: bool = False
     catching_up: bool = True
@@ -192,6 +194,9 @@ class ScriptedHost:
 
     def poll_join_as_follower(self) -> bool:
         return self.joined_as_follower
+
+    def recorded_position(self) -> int:
+        return self.recorded
 
     def send_catchup_position(self, leader: ClusterMember, term: int, log_position: int) -> bool:
         self.note("send_catchup_position", leader, term, log_position)

@@ -42,8 +42,8 @@ ROOMS = {
     "libaeron": Room("the declarations of Aeron's C library", "aeron.libaeron"),
     "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
     "files": Room(
-        "files that Aeron's processes share: mark file, error log and what goes into it, CnC file, catalog, recording "
-        "log, node state; checksums, names of segment files",
+        "files that Aeron's processes share: mark file, error log and its entries, CnC file, catalog, recording log, "
+        "node state; checksums, names of segment files",
         "files error_handlers",
         "common codecs transport storage",
     ),
@@ -75,8 +75,8 @@ ROOMS = {
         "common codecs storage files",
     ),
     "archive-sessions": Room(
-        "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
-        "deletion and replication; what it shows of that in counters and events",
+        "work of an archive for its clients: a state machine for each control session, recording, replay, list, "
+        "deletion and replication; its counters and events",
         "archive.server.sessions archive.server.archive_counters archive.server.recording_events",
         "common settings codecs transport files archive archive-client archive-store",
     ),

@@ -103,6 +103,10 @@ class MemberWorld(ConsensusWorld):
     def come_back(self) -> None:
         """Start it again, with what is on its disks, once nobody takes what died for alive."""
         self.cluster.run(MARK_FILE_LIVENESS_MS + CLIENT_LIVENESS_MS)
+        self.start_again()
+
+    def start_again(self) -> None:
+        """The same, where that has passed."""
         self.is_up = True
         self.open()
         self.begin()

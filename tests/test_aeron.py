@@ -410,6 +410,25 @@ def test_the_end_of_a_stream_is_known_before_it_is_reached(stream: Stream) -> No
     assert not probe.is_connected(stream.subscription)
 
 
+@pytest.mark.parametrize("media", ["ipc", "udp"])
+def test_a_driver_has_a_stream_as_long_as_a_publication_or_an_image_of_it(
+    client: AeronClient, udp: str, media: str
+) -> None:
+    stream = connect(client, udp if media == "udp" else IPC)
+    stream_id, session_id = stream.publication.stream_id, stream.publication.session_id
+    assert probe.has_stream(client, stream_id, session_id)
+    assert not probe.has_stream(client, stream_id + 1, session_id)
+    assert not probe.has_stream(client, stream_id, session_id + 1)
+    stream.publication.close()
+    label = f"pub-lmt: {stream.publication.registration_id} "
+    counters = probe.counters(client)
+    until(client, lambda: not any(text.startswith(label) for _, _, text, _ in counters.read()), "its counter to go")
+    if media == "udp":
+        assert probe.has_stream(client, stream_id, session_id), "the image is still there"
+    else:
+        assert not probe.has_stream(client, stream_id, session_id)
+
+
 # Ids, counters, listeners
 
 

@@ -250,6 +250,34 @@ def test_the_next_log_may_be_gone_when_the_gap_is_closed() -> None:
     assert member.service.of("on_role_change") == [(Role.LEADER,), (Role.FOLLOWER,)]
 
 
+@pytest.mark.parametrize("kind", ["follower", "leader"])
+@pytest.mark.parametrize("read", [2, 8])
+def test_a_log_that_is_gone_before_it_is_joined_is_acknowledged_and_the_next_one_is_read(kind: str, read: int) -> None:
+    """As when an election fails while a callback runs: the consensus module awaits the ack before the next join."""
+    member = following()
+    before = len(member.cm.acks)
+    end = lag(member, *PAYLOADS, cycles=read)
+    JOIN_KINDS[kind](member)
+    member.cm.lose_log()
+    member.idle_ns = 50_000_000
+    settle(member)
+    (ack,) = member.cm.acks[before:]
+    assert (ack.log_position, ack.relevant_id) == (end, -1)
+    assert member.service.cluster.role is Role.FOLLOWER
+    assert member.service.messages == list(PAYLOADS[:read])
+    assert not any("log-sc" in getattr(resource, "channel", "") for resource in member.driver.open_resources())
+    member.cm.join_as_leader()
+    settle(member)
+    assert member.service.messages == list(PAYLOADS)
+    member.cm.new_leadership_term()
+    member.deliver(b"in the next log")
+    settle(member)
+    assert member.service.messages == [*PAYLOADS, b"in the next log"]
+    assert member.service.cluster.role is Role.LEADER
+    assert [ack.log_position for ack in member.cm.acks[before:]] == [end, end]
+    assert member.errors == []
+
+
 @pytest.mark.parametrize("message", ["termination_position", "request_service_ack"])
 def test_a_position_to_end_or_to_acknowledge_in_the_gap_is_reached_there(message: str) -> None:
     member = following()

@@ -15,6 +15,7 @@ from container.errors import (
     CodecError,
     ConfigurationError,
 )
+from container.testing.memory import transport_probe as seam
 from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
 from container.testing.memory.scripted_messages import encode
 from container.transport.streams import Subscription
@@ -221,9 +222,10 @@ def test_s22_an_event_at_another_position_is_refused() -> None:
 
 
 def test_a_log_image_that_never_comes_ends_the_agent_after_30_s() -> None:
-    """The consensus module waits for our ack and asks no second time: only our end gets the member out of this."""
+    """The driver has that log, and the consensus module waits for our ack: only our end gets the member out of this."""
     member = ScriptedMember().start()
     member.cm.begin_log("follower")
+    seam.add_publication(member.cm.client, "aeron:udp?endpoint=localhost:1|session-id=99", 100)
     member.cm.join_log(role=0, log_session_id=99)
     member.idle_ns = 100_000_000
     begin_ns = member.clock.now_ns

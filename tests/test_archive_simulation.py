@@ -33,7 +33,7 @@ def test_a_part_in_which_nothing_is_found_says_so(
     ("arguments", "text"),
     [
         ("--archive --keep 1,x", "argument --keep: '1,x': must be numbers with commas, such as 1,2,5"),
-        ("--keep 1,2", "give --archive or --node as well"),
+        ("--keep 1,2", "give --archive, --node or --cluster as well"),
         ("--archive --seeds 0", "--seeds 0: must be at least 1"),
         ("--archive ledger", "--archive simulates none of these services: leave out ledger"),
         ("--node ledger", "--node simulates none of these services: leave out ledger"),

@@ -212,12 +212,58 @@ def test_a_redirect_to_a_leader_that_moved_uses_the_new_endpoint(world: World, m
     assert world.ingress_channels() == ["aeron:udp?endpoint=node1:9999"]
 
 
-def test_after_a_redirect_only_the_leader_is_tried(world: World, member: IngressMember) -> None:
+def test_after_a_redirect_only_the_leader_is_tried_and_after_a_second_all_again(
+    world: World, member: IngressMember
+) -> None:
     member.redirect_to(1, ENDPOINTS)  # and the leader does not listen
+    begin_ns = world.clock.now_ns
+    asked_ns = []
+    redirect = member.hooks["SessionConnectRequest"]
+
+    def hook(request: Request) -> None:
+        asked_ns.append(world.clock.now_ns - begin_ns)
+        redirect(request)
+
+    member.hooks["SessionConnectRequest"] = hook
     with pytest.raises(TimedOutError, match="step=AWAIT_PUBLICATION_CONNECTED"):
         world.connect()
-    assert len(member.received("SessionConnectRequest")) == 1
+    # Its patience doubles, so that a leader far away has the time to listen.
+    assert [asked // S for asked in asked_ns] == [0, 1, 3]
     assert world.client.open_resources == []
+
+
+def test_a_redirect_to_a_leader_that_is_gone_leads_to_the_next_one(world: World, member: IngressMember) -> None:
+    """The cluster has not noticed yet that its leader was killed."""
+    third = "aeron:udp?endpoint=node2:9210"
+    member.redirect_to(1, ENDPOINTS)
+    redirect = member.hooks["SessionConnectRequest"]
+
+    def hook(request: Request) -> None:
+        if len(member.received("SessionConnectRequest")) == 2:
+            IngressMember(world.driver, 2, third)
+            member.redirect_to(2, "0=node0:9010,1=node1:9110,2=node2:9210")
+            member.hooks["SessionConnectRequest"](request)
+        else:
+            redirect(request)
+
+    member.hooks["SessionConnectRequest"] = hook
+    assert world.connect().leader_member_id == 2
+    assert world.ingress_channels() == [third]
+
+
+def test_a_member_that_goes_when_it_was_asked_leads_to_another(world: World, member: IngressMember) -> None:
+    def hook(_request: Request) -> None:
+        member.stop()
+        IngressMember(world.driver, 1, MEMBER_1)
+
+    member.hooks["SessionConnectRequest"] = hook
+    assert world.connect().leader_member_id == 1
+    assert world.ingress_channels() == [MEMBER_1]
+
+
+def test_a_member_that_goes_before_it_is_asked_is_tried_again(world: World, member: IngressMember) -> None:
+    world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED])
+    assert world.connect().leader_member_id == 0
 
 
 @pytest.mark.parametrize("endpoints", ["0=node0:9010", "", "nonsense"])
@@ -385,7 +431,7 @@ def test_back_pressure_on_the_connect_request_is_waited_out(world: World, member
     assert world.connect().cluster_session_id == 8
 
 
-@pytest.mark.parametrize("result", [NOT_CONNECTED, CLOSED, MAX_POSITION_EXCEEDED])
+@pytest.mark.parametrize("result", [CLOSED, MAX_POSITION_EXCEEDED])
 def test_a_connection_lost_while_connecting_is_an_error(world: World, member: IngressMember, result: int) -> None:
     world.driver.publication_results(MEMBER_0, 101, [result])
     with pytest.raises(ClusterError, match="unexpected loss of connection to the cluster"):

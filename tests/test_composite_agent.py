@@ -24,6 +24,9 @@ class Part:
         self._told.append(self._name)
         return self._turn()
 
+    def end_turn(self, error: BaseException | None) -> None:
+        self._told.append(f"{self._name} ended a turn: {error!r}")
+
     def interrupt(self) -> None:
         self._told.append(f"{self._name} interrupted")
 
@@ -59,6 +62,36 @@ def test_a_service_that_idles_runs_the_others_and_not_itself() -> None:
     assert "noop, after the other parts" in repr(idle)
     probe.idle(idle)
     assert told == ["archive"]
+
+
+def test_a_part_s_agent_has_its_turns_without_its_owner_but_for_start_errors_and_end() -> None:
+    told: list[str] = []
+    turns: list[Callable[[], int]] = []
+    inner = agent(told)
+    inner.add(Part("inside", told, lambda: turns.pop()()))
+    made = agent(told)
+    made.add(Part("owner", told, lambda: 1), inner)
+
+    def fail() -> int:
+        raise OSError("disk")
+
+    def ask_for_end() -> int:
+        assert inner.is_busy
+        inner.ask_for_end()
+        return 3
+
+    assert made.do_work() == 1
+    inner.on_start()
+    turns += [ask_for_end, fail, lambda: 5]
+    assert [made.do_work() for _ in range(3)] == [5, 0, 3]
+    inner.stop()
+    assert made.do_work() == 1
+    inner.close()
+    assert made.do_work() == 1
+    assert told == [
+        *("owner", "prepared", "inside", "inside", "owner ended a turn: OSError('disk')"),
+        *("inside", "owner ended a turn: None", "owner", "the end", "inside closed", "owner"),
+    ]
 
 
 def test_it_closes_services_first_and_the_archive_last_whatever_they_raise() -> None:

@@ -20,9 +20,10 @@ import pytest
 from container.archive.authentication import AllowAll, DenyAll
 from container.codecs import messages as codecs
 from container.common import log_events
-from container.common.aeron_defaults import EGRESS_STREAM_ID
+from container.common.aeron_defaults import EGRESS_STREAM_ID, REPLAY_STREAM_ID
 from container.consensus.consensus_module_context import BackupRequests, ConsensusModuleContext
 from container.consensus.election import Election
+from container.consensus.election_host import ElectionState
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
 from container.errors import (
     AgentTermination,
@@ -933,6 +934,37 @@ def test_cm23_a_log_stays_until_services_have_joined_it_also_when_an_election_be
     client.message(b"a message")
     world.settle()
     take_snapshot(world)
+
+
+def test_cm23_a_replay_stays_until_services_have_joined_it_also_when_the_election_begins_again(
+    world: ConsensusWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a member that replays its log hears of another leader while a service is busy with what it has read."""
+    client = world.client_of()
+    client.message(b"a message")
+    world.tick()
+    world.settle()
+    world.stop()
+    world.begin()
+    [service] = world.services
+    world.until(lambda: service.ack_id == 1)
+    with monkeypatch.context() as busy:
+        busy.setattr(service, "work", lambda: None)
+        world.until(lambda: world.counter_value(207) == ElectionState.LEADER_REPLAY)
+        world.tick(20)
+
+        def fail(_election: Election, _now_ns: int) -> int:
+            raise ClusterError("the election cannot go on")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(Election, "do_work", fail)
+            world.tick()
+        world.tick(20)
+    world.lead()
+    assert len(service.joins) == 3
+    assert not world.report_of("out of sequence")
+    assert "SessionMessageHeader" in service.names()
+    assert [each for each in world.driver.publications() if each.stream_id == REPLAY_STREAM_ID] == []
 
 
 def test_an_error_of_the_archive_that_is_nobodys_begins_no_election_again(

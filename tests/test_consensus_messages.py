@@ -161,6 +161,8 @@ def test_cm46_the_publisher_writes_what_the_reference_encoders_write(vector: Vec
     if vector.message == "NewLeadershipTerm":  # ours says its protocol version behind what upstream reads
         heard.fields["protocol_version"] = NATIVE_PROTOCOL_VERSION
         encoded = HEADER.pack(100, 53, 111, 16) + encoded[HEADER.size :] + struct.pack("<i", NATIVE_PROTOCOL_VERSION)
+    elif vector.message == "CanvassPosition":  # and its list of members behind that
+        encoded += world[sender].members.encode().encode()
     assert world.sent(sender, addressee) == [encoded]
     world.work()
     assert world[addressee].heard == [heard]
@@ -224,6 +226,72 @@ def test_a_field_beyond_a_short_block_counts_as_null() -> None:
         fields = {name: value for name, value in vector.fields.items() if layout.fields[name].offset < length}
         absent = dict.fromkeys(vector.fields.keys() - fields.keys())
         assert received(cut).heard[0] == expected(vector.message, {**vector.fields, **absent}), vector.id
+
+
+# Lists of members that differ
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "difference"),
+    [
+        ("|1,", "|7,", "member 1 is in this one alone; member 7 is in its one alone"),
+        ("{endpoint}", "node9:9001", "consensus of member 1 is node9:9001 there and {endpoint} here"),
+        ("|", ",response:1|", "archive response of member {first} is response:1 there and not given here"),
+    ],
+)
+def test_a_native_member_whose_list_differs_is_reported_once(before: str, after: str, difference: str) -> None:
+    world = World(2)
+    members = world[2].members
+    first, member = members.members[0], members.find(1)
+    assert member is not None
+    names = {"endpoint": member.consensus_endpoint, "first": first.id}
+    theirs = members.encode().replace(before.format(**names), after, 1)
+    peer = ScriptedPeer(world.driver.connect("member-1"), MEMBERS, 1)
+    world.peers[1] = peer
+    world.work()
+    publication = peer.member(2).publication
+    assert isinstance(publication, Publication)
+    canvass = codecs.encode(
+        "cluster",
+        "CanvassPosition",
+        log_leadership_term_id=0,
+        log_position=96,
+        leadership_term_id=0,
+        follower_member_id=1,
+        protocol_version=NATIVE_PROTOCOL_VERSION,
+    )
+    for _ in range(3):
+        assert seam.offer(publication, canvass + theirs.encode()) > 0
+        world.work()
+    (error,) = world[2].errors
+    assert str(error) == (
+        "member 1 has another list of members than this one, member 2: "
+        f"{difference.format(**names)}: give all members the same list"
+    )
+    assert len(world[2].heard) == 3
+
+
+@pytest.mark.parametrize("behind", [b"\xff" * 40, b"x" * 5_000, b"\x00"])
+def test_what_is_no_list_of_members_is_passed_over(behind: bytes) -> None:
+    world = World(1, 2)
+    sender, addressee = SENDERS["CanvassPosition"]
+    publication = world[sender].member(addressee).publication
+    assert isinstance(publication, Publication)
+    vector = next(each for each in SAID if each.message == "CanvassPosition")
+    assert seam.offer(publication, vector.encoded + behind) > 0
+    world.work()
+    assert world[addressee].heard == [expected(vector.message, text(vector.fields))]
+    assert not world[addressee].errors
+
+
+def test_a_list_of_members_that_is_long_is_not_sent() -> None:
+    world = World()
+    members = MEMBERS.replace("h", "h" * 500)
+    for each in (1, 2):
+        world.peers[each] = ScriptedPeer(world.driver.connect(f"member-{each}"), members, each)
+    world.work()
+    assert world[1].publisher.canvass_position(world[1].member(2), 0, 96, 0)
+    assert [len(message) for message in world.sent(1, 2)] == [GOLDEN.layouts["CanvassPosition"].block_length + 8]
 
 
 # Messages of nobody, of another version or cluster, and for somebody else

@@ -1,4 +1,4 @@
-"""Archives and nodes on simulated disks: seeds of them, and how ``./run sim`` runs them and shows a finding."""
+"""Archives, nodes and clusters on simulated disks: seeds, and how ``./run sim`` runs them and shows a finding."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from container.archive.server.store.recording_store import RecordingStore
 from container.files.recording_log import RecordingLog
 from tests.seeds import drawn
 from tests.sim import __main__ as command
-from tests.sim import archive_run, archive_world, node_run, node_world
-from tests.sim.exam import ARCHIVE_FAULTS, FAULTS, NODE_FAULTS, ROOT, read_faults
+from tests.sim import archive_run, archive_world, cluster_run, cluster_world, node_run, node_world
+from tests.sim.exam import ARCHIVE_FAULTS, CLUSTER_FAULTS, FAULTS, NODE_FAULTS, ROOT, read_faults
 
 
 class Subject(NamedTuple):
@@ -87,7 +87,29 @@ NODE = Subject(
     command="--seeds 2 --first 19",
     shown="answers",
 )
-SUBJECTS = (ARCHIVE, NODE)
+CLUSTER = Subject(
+    "cluster",
+    cluster_run,
+    cluster_world,
+    seeds=60,
+    drawn=20,
+    chunk=10,
+    slow_seeds=1_000,
+    reached={
+        **dict.fromkeys(("power cuts", "kills", "partitions", "members isolated", "one-way cuts", "pauses"), 10),
+        **dict.fromkeys(("snapshots", "snapshots loaded", "ends in order", "kills of all", "clogs", "clock steps"), 5),
+        **dict.fromkeys(("suspensions", "shutdowns", "rolling restarts", "parts lost", "faults"), 2),
+        **dict.fromkeys(("members wiped", "resumptions"), 1),
+        "answers": 500,
+        "settled": 60,
+    },
+    repeated=20,
+    planted=(RecordingLog, "commit_log_position"),
+    shrunk=1,
+    command="--seeds 2 --first 19",
+    shown="answers",
+)
+SUBJECTS = (ARCHIVE, NODE, CLUSTER)
 of_each = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 
 
@@ -190,7 +212,9 @@ def test_the_command_runs_seeds_in_processes(
     assert all(each in last for each in ("power cuts", "kills", subject.shown, "seeds/s"))
 
 
-@pytest.mark.parametrize(("path", "least"), [(FAULTS, 16), (ARCHIVE_FAULTS, 20), (NODE_FAULTS, 8)])
+@pytest.mark.parametrize(
+    ("path", "least"), [(FAULTS, 16), (ARCHIVE_FAULTS, 20), (NODE_FAULTS, 8), (CLUSTER_FAULTS, 10)]
+)
 def test_all_faults_of_the_exam_can_be_planted(path: Path, least: int) -> None:
     faults = read_faults(path)
     assert len({fault.name for fault in faults}) == len(faults) >= least

@@ -649,6 +649,26 @@ def test_a_slow_service_may_take_its_time_while_there_is_a_leader() -> None:
     assert scene.state == "INIT"
 
 
+def test_what_is_recorded_of_the_live_log_counts_before_the_services_have_joined_it() -> None:
+    scene = Scene(term=1, position=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=2, base=0)
+    scene.host.join_position, scene.host.joined_as_follower = 0, False
+    scene.step(times=4)
+    scene.sent("append"), scene.sent("ensure_term")
+    scene.host.recorded = 64
+    scene.step(times=2)
+    assert scene.sent("append") == [(0, 2, 64, 0)]
+    assert scene.sent("ensure_term") == [(1, 0, 2, 0, -1)]
+    scene.host.recorded = 96
+    scene.step()
+    assert (scene.sent("append"), scene.sent("ensure_term")) == ([(0, 2, 96, 0)], [])
+    scene.host.joined_as_follower = True
+    scene.step(times=2)
+    assert scene.state == "CLOSED"
+    assert [call[2] for call in scene.sent("append")] == [96]
+
+
 def test_an_image_that_joined_elsewhere_is_an_error() -> None:
     scene = Scene(term=1, position=0)
     scene.canvassed()
@@ -767,6 +787,24 @@ def test_cm41_a_leader_waits_until_a_quorum_has_its_log_in_its_term() -> None:
     scene.step(times=2)
     assert scene.sent("close_replay") == [()]
     assert scene.sent("begin_join_as_leader") == [(2, 120, SESSION_ID, True)]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_replay_of_a_leader_that_stands_still_has_an_end_unless_a_snapshot_is_taken(snapshot: bool) -> None:
+    scene = Scene(me=1, term=1, base=0, position=60, append=120)
+    scene.elected((0, 1, 120), (2, 1, 120))
+    scene.hear("append_position", 2, 120, 0, 0)
+    scene.step(times=3)
+    assert scene.host.replay is not None
+    scene.step(9_000 * MS)
+    assert scene.state == "LEADER_REPLAY", "it goes on"
+    scene.host.replay.work, scene.host.snapshot = 0, snapshot
+    scene.step(9_000 * MS)
+    scene.step(9_000 * MS)
+    assert scene.state == ("LEADER_REPLAY" if snapshot else "INIT")
+    assert [str(each) for each in scene.host.errors] == [
+        "LEADER_REPLAY: waited too long for services and archive to go on with the replay of the log"
+    ] * (not snapshot)
 
 
 def test_commit_position_and_new_term_are_of_the_same_term() -> None:
@@ -1260,6 +1298,10 @@ def test_a_member_of_upstreams_that_has_all_hears_of_no_commit_position_0() -> N
         scene.hear("vote", scene.election.candidate_term_id, 1 if position else -1, position, 0, member_id, True)
     scene.step(1000 * MS)
     scene.step(times=2)
+    # Nor does one that has something to copy, unasked: it may hear that after it has copied it.
+    assert scene.sent("new_term") == []
+    for member_id, position in ((1, 120), (2, 0), (3, 0)):
+        scene.hear("canvass_position", 1 if position else -1, position, 1, member_id, UPSTREAM_VERSION)
     assert [(call[0], call[4]) for call in scene.sent("new_term")] == [(2, 0), (3, 0)]
 
 
@@ -1314,6 +1356,28 @@ def test_a_recorded_term_that_is_empty_is_looked_for_in_the_log_of_upstreams_lea
         assert (scene.sent("drop_empty_term"), scene.sent("new_log_replication")) == ([], [(0, RECORDING_ID, 120)])
     else:
         assert (scene.sent("drop_empty_term"), scene.election.log_leadership_term_id) == ([(4,)], 3)
+
+
+def test_a_leader_of_upstreams_is_refused_once_for_a_vote_however_many_terms_are_to_be_copied() -> None:
+    scene = Scene(term=4, base=60, position=100, persisted=9)
+    scene.host.bases = {4: 60}
+    scene.canvassed()
+    message: dict[str, Any] = {"term": 7, "base": 120, "version": -1}
+    scene.hear_new_term(log_term=4, following=(5, 100, 100), **message)
+    assert scene.state == "CANVASS"
+    scene.step(1_000 * MS)
+    scene.hear_new_term(log_term=4, following=(5, 100, 100), **message)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.step()
+    assert (scene.state, scene.election.log_leadership_term_id) == ("CANVASS", 5)
+    scene.hear_new_term(log_term=5, following=(6, 100, 100), **message)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.step()
+    scene.hear("request_vote", 6, 120, 10, 2)
+    scene.step(1_000 * MS)
+    assert (scene.state, scene.host.persisted) == ("CANVASS", 10)
+    scene.hear_new_term(log_term=6, following=(7, 100, 120), **message)
+    assert scene.state == "CANVASS"
 
 
 def test_a_leader_waits_for_members_of_upstreams_however_long_they_are_silent() -> None:

@@ -254,6 +254,26 @@ def test_the_thread_takes_no_signals_and_ends_with_its_client(driver: MediaDrive
     assert keepalive_threads() == before
 
 
+@on_linux
+def test_the_thread_sleeps_while_the_driver_is_invoked(tmp_path: Path) -> None:
+    """It looks every 20 ms whether others run the turns; only while they do not it wakes each millisecond."""
+    before = set(keepalive_threads())
+    with MediaDriver.launch_embedded(str(tmp_path), threading="INVOKER") as driver:
+        wait_until(lambda: len(keepalive_threads()) == len(before) + 1, LIMIT_S, "the thread to have its name")
+        (thread,) = set(keepalive_threads()) - before
+
+        def wake_ups() -> int:
+            status = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines())
+            return int(status["voluntary_ctxt_switches"])
+
+        driver.invoke()
+        begin, first = time.monotonic(), wake_ups()
+        while time.monotonic() - begin < 1.0:
+            driver.invoke()
+        # Some 50 if nothing keeps this thread from invoking.
+        assert wake_ups() - first < 400
+
+
 def run(code: str, stack_length: int = 0) -> subprocess.CompletedProcess[str]:
     def limit_stacks() -> None:
         resource.setrlimit(resource.RLIMIT_STACK, (stack_length, resource.getrlimit(resource.RLIMIT_STACK)[1]))

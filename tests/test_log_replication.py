@@ -251,6 +251,23 @@ def test_a_marker_that_a_crash_has_torn_is_read_as_far_as_it_goes() -> None:
     assert member.errors == []
 
 
+def test_a_member_notes_no_more_than_its_last_copies() -> None:
+    world = MemoryWorld()
+    source, target = world.archive(0), world.archive(1)
+    source_id, stream = recording(source, LENGTH)
+    member = member_of(target)
+    for session_id in range(-100, 0):
+        member.orphans.note(session_id)
+    assert member.storage.length_of(f"{CLUSTER_DIR}/{LOG_REPLICATION_NAME}") == 64
+    member.begin_copy(source, source_id, stream.position)
+    world.until(lambda: member.work() or target.store.catalog.recording_ids())
+    member.crash()
+    life = member_of(target, disk=member.disk)
+    life.start()
+    assert target.store.catalog.recording_ids() == []
+    assert has_marker(life), "of the others there is no recording yet"
+
+
 def test_a_member_that_has_a_log_notes_no_copy() -> None:
     world = MemoryWorld()
     source, target = world.archive(0), world.archive(1)

@@ -7,12 +7,23 @@ from contextlib import contextmanager
 
 import pytest
 
-from container.errors import AgentTermination
+from container.codecs import messages as codecs
+from container.consensus import channels
+from container.consensus.cluster_member import ClusterMember
+from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_NONE, ElectionState
+from container.errors import AgentTermination, ClusterError
+from container.testing.memory import transport_probe as seam
+from container.transport.streams import Publication
 from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
-from tests.members_world import CLIENT_LIVENESS_MS, HEARTBEAT_TIMEOUT_MS, MembersWorld, MemberWorld, payloads
+from tests.members_world import (
+    CLIENT_LIVENESS_MS,
+    HEARTBEAT_TIMEOUT_MS,
+    MARK_FILE_LIVENESS_MS,
+    MembersWorld,
+    MemberWorld,
+    payloads,
+)
 from tests.scripted_peer import ScriptedPeer
-
-LEADER_INIT = 7
 
 
 class StalledArchive:
@@ -48,6 +59,24 @@ def play(world: MembersWorld, member: MemberWorld) -> ScriptedPeer:
     world.on_step.append(work)
     world.until(lambda: peer.take("CommitPosition"))
     return peer
+
+
+def canvass(peer: ScriptedPeer, to: ClusterMember, term_id: int, log_position: int, *, is_upstream: bool) -> None:
+    """Have a peer say that it has no leader, as a member of ours or as one of upstream's."""
+    if not is_upstream:
+        assert peer.publisher.canvass_position(to, term_id, log_position, term_id)
+        return
+    assert isinstance(to.publication, Publication)
+    message = codecs.encode(
+        "cluster",
+        "CanvassPosition",
+        log_leadership_term_id=term_id,
+        log_position=log_position,
+        leadership_term_id=term_id,
+        follower_member_id=peer.members.this_member.id,
+        protocol_version=1 << 16,
+    )
+    assert seam.offer(to.publication, message) > 0
 
 
 def scene() -> tuple[MembersWorld, MemberWorld, list[MemberWorld]]:
@@ -158,14 +187,55 @@ def test_a_member_that_catches_up_again_in_an_election_is_replayed_to_where_it_i
     peer.habit = lambda: peer.publisher.append_position(to, term_id, recorded, 0)
     assert peer.publisher.place_vote(to, term_id, log_term_id, recorded, True)
     leader.services[0].is_quiet = True
-    world.until(lambda: (leader.counter_value(207), leader.counter_value(239)) == (LEADER_INIT, term_id))
+    world.until(lambda: (leader.counter_value(207), leader.counter_value(239)) == (ElectionState.LEADER_INIT, term_id))
     peer.habit = None
     assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7001")
     world.until(lambda: replays(leader) == ["7001"])
     assert peer.publisher.canvass_position(to, log_term_id, recorded, term_id)
     assert peer.publisher.catchup_position(to, term_id, 0, f"{absent.host}:7002")
     world.until(lambda: replays(leader) == ["7002"])
-    assert leader.counter_value(207) == LEADER_INIT
+    assert leader.counter_value(207) == ElectionState.LEADER_INIT
+
+
+@pytest.mark.parametrize(
+    ("is_upstream", "flags", "is_committed"),
+    [
+        (True, APPEND_POSITION_FLAG_CATCHUP, True),
+        (True, APPEND_POSITION_FLAG_NONE, False),
+        (False, APPEND_POSITION_FLAG_CATCHUP, False),
+    ],
+)
+def test_what_a_member_of_upstreams_records_while_it_catches_up_counts_for_its_leader(
+    is_upstream: bool, flags: int, is_committed: bool
+) -> None:
+    """It says that in the term that it has read, which is an older one until what it records is committed."""
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    to = peer.member(leader.member_id)
+    term_id, committed = leader.counter_value(239), leader.commit_position
+    canvass(peer, to, term_id - 1, committed, is_upstream=is_upstream)
+    world.until(lambda: peer.take("NewLeadershipTerm"))
+    with stalled_archive(other):
+        world.client(leader).message(b"two")
+        world.until(lambda: leader.published_position > committed)
+        assert peer.publisher.catchup_position(to, term_id, committed, f"{absent.host}:7001")
+        world.until(lambda: replays(leader) == ["7001"])
+        position = leader.published_position
+        peer.habit = lambda: peer.publisher.append_position(to, term_id - 1, position, flags)
+        world.run(200)
+        assert leader.commit_position == (position if is_committed else committed)
+
+
+def test_a_new_leader_commits_with_a_follower_whose_service_is_busy() -> None:
+    world, leader, [other, busy] = scene()
+    leader.die()
+    busy.services[0].is_quiet = True
+    world.until(lambda: other.is_leading_now)
+    world.client(other).message(b"two")
+    world.until(lambda: payloads(other) == [b"one", b"two"])
+    assert payloads(busy) == [b"one"]
+    busy.services[0].is_quiet = False
+    world.await_read(b"two")
 
 
 @pytest.mark.parametrize("is_early", [False, True])
@@ -205,6 +275,89 @@ def test_a_message_that_no_log_takes_ends_a_new_member_and_is_refused_after_its_
     world.lead()
     assert world.report_of(f"message of {TERM_LENGTH // 8} bytes from serviceId=0: the log takes 8160 at most")
     assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"one"]
+
+
+def test_another_member_leads_where_the_services_of_the_one_that_was_elected_do_not_replay_the_log() -> None:
+    world, _, _ = scene()
+    for member in world.members:
+        member.die()
+    world.run(MARK_FILE_LIVENESS_MS + CLIENT_LIVENESS_MS)
+    for member in world.members:
+        member.start_again()
+    stuck: list[MemberWorld] = []
+
+    def is_stuck() -> bool:
+        stuck[:] = [each for each in world.members if each.counter_value(207) == ElectionState.LEADER_REPLAY]
+        for member in stuck:
+            member.services[0].is_quiet = True
+        return bool(stuck)
+
+    world.until(is_stuck)
+    world.until(lambda: any(each not in stuck for each in world.leaders))
+    assert stuck[0].report_of("waited too long for services and archive to go on with the replay of the log")
+    stuck[0].services[0].is_quiet = False
+    world.client(world.await_leader()).message(b"two")
+    world.await_read(b"two")
+    assert [payloads(each) for each in world.members] == [[b"one", b"two"]] * 3
+
+
+def test_a_follower_that_cannot_apply_the_log_ends_and_does_not_go_on_without_that_message() -> None:
+    world, leader, followers = scene()
+    channel = b"aeron:udp?endpoint=\xff:1"
+    fields = dict.fromkeys(("leadership_term_id", "correlation_id", "timestamp", "response_stream_id"), 1)
+    message = codecs.encode(
+        "cluster", "SessionOpenEvent", cluster_session_id=99, response_channel=channel, encoded_principal=b"", **fields
+    )
+    assert seam.offer(leader.publication, message) > 0
+    world.until(lambda: all(each.failure is not None for each in followers))
+    assert ["the log cannot be applied: text field is not ASCII" in str(each.failure) for each in followers] == [
+        True
+    ] * 2
+
+
+def test_a_leader_asks_again_for_a_destination_that_could_not_even_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = MembersWorld()
+    failures = [ClusterError("no memory for a request")]
+    add = channels.destination
+
+    def destination(channel: str, endpoint: str) -> str:
+        if failures and endpoint.endswith(":9030"):
+            raise failures.pop()
+        return add(channel, endpoint)
+
+    monkeypatch.setattr(channels, "destination", destination)
+    leader = world.await_leader()
+    assert any(each.report_of("yet: no memory for a request") for each in world.members)
+    world.client(leader).message(b"one")
+    world.await_read(b"one")
+    assert [each.counter_value(238) for each in world.members] == [1] * 3
+
+
+def test_a_member_that_was_wiped_says_what_keeps_it_where_the_leader_has_deleted_the_front_of_the_log() -> None:
+    world = MembersWorld(snapshots_retained=1)
+    leader = world.await_leader()
+    client = world.client(leader)
+    for _ in range(200):
+        client.message(bytes(1000))
+        world.run(4)
+    world.settle()
+    leader.set_toggle(SNAPSHOT)
+
+    def begin_of_log() -> int:
+        descriptor = leader.store.catalog.descriptor(leader.log_recording_id)
+        assert descriptor is not None
+        return descriptor.start_position
+
+    world.until(begin_of_log)
+    wiped = others(world, leader)[0]
+    wiped.die()
+    wiped.wipe()
+    wiped.come_back()
+    world.until(lambda: wiped.report_of(f"an image of the log to catch up with, from member {leader.member_id}"))
+    assert leader.report_of(f"catchup replay of member {wiped.member_id} failed - requested replay start position=0")
+    assert leader.report_of("start that one with the archive's and the cluster's directories of a backup")
 
 
 def replays(member: MemberWorld) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from container.consensus.election_host import ElectionState
 from container.testing.memory import transport_probe as seam
 from tests.consensus_world import ABORT, SHUTDOWN, SNAPSHOT, SUSPEND, Client
-from tests.members_world import CLIENT_HOST, MembersWorld, MemberWorld, payloads
+from tests.members_world import CLIENT_HOST, HEARTBEAT_TIMEOUT_MS, MembersWorld, MemberWorld, payloads
 
 
 class CutOffLeader:
@@ -99,6 +100,34 @@ def test_a_session_whose_close_no_quorum_has_goes_on() -> None:
     scene.check()
 
 
+def test_a_session_whose_time_out_no_quorum_has_goes_on_also_where_the_former_leader_leads_again() -> None:
+    scene = CutOffLeader()
+    world, first = scene.world, scene.leader
+    for host in (each.host for each in world.members):
+        world.fabric.cut(CLIENT_HOST, host)
+    world.run(HEARTBEAT_TIMEOUT_MS // 2)
+    others = [each for each in world.members if each is not first]
+    for other in others:
+        world.fabric.cut(first.host, other.host)
+    scene.append("SessionCloseEvent")
+    new = scene.heal()
+    event = scene.client.wait_for("NewLeaderEvent")
+    assert event["leader_member_id"] == new.member_id
+    while new is not first:
+        new.die()
+        left = world.await_leader()
+        if left is not first:
+            new.come_back()
+        new = world.await_leader()
+    world.until(
+        lambda: (
+            ("NewLeaderEvent", first.member_id)
+            in [(name, fields.get("leader_member_id")) for name, fields in scene.client.received()]
+        )
+    )
+    assert first.logged("SessionCloseEvent") == []
+
+
 def test_a_timer_that_expired_where_no_quorum_has_it_expires_once() -> None:
     scene = CutOffLeader()
     deadline = seam.epoch_ms(scene.leader.member) + 300
@@ -143,6 +172,54 @@ def test_a_state_that_no_quorum_has_is_taken_back(toggle: int) -> None:
     scene.world.await_read(b"after")
     scene.check()
     assert not any(each.is_snapshot for each in scene.leader.entries())
+
+
+@pytest.mark.parametrize("toggle", [SNAPSHOT, SUSPEND])
+def test_a_follower_of_a_term_that_was_never_opened_takes_part_in_what_the_term_before_it_asks_for(toggle: int) -> None:
+    """A leader was cut off. The next one died when it had one follower, and the first one leads again."""
+    world = MembersWorld(5)
+    first = world.await_leader()
+    world.client(first).message(b"one")
+    world.await_read(b"one")
+    cut_off(first)
+    first.set_toggle(toggle)
+    world.until(lambda: first.logged("ClusterActionRequest"))
+    others = [each for each in world.members if each is not first]
+
+    def elected() -> list[MemberWorld]:
+        return [each for each in others if each.counter_value(207) == ElectionState.LEADER_LOG_REPLICATION]
+
+    world.until(elected)
+    [second] = elected()
+    follower = next(each for each in others if each is not second)
+    cut_off(second, follower)
+    world.until(lambda: follower.agent.has_leader and follower.counter_value(239) == 1)
+    cut_off(follower)
+    second.die()
+    members = [each for each in world.members if each is not second]
+    for other in members:
+        if other not in (first, follower):
+            world.fabric.heal(first.host, other.host)
+    world.until(lambda: first.is_leading_now and first.counter_value(239) > 1)
+    for other in members:
+        if other is not follower:
+            world.fabric.heal(follower.host, other.host)
+    world.settle()
+    if toggle == SUSPEND:
+        assert [each.state for each in members] == ["SUSPENDED"] * 4
+    else:
+        assert [len([entry for entry in each.entries() if entry.is_snapshot]) for each in members] == [2] * 4
+        first.die()
+        world.client(world.await_leader()).message(b"two")
+        world.await_read(b"two")
+        assert not any(each.report_of("ack out of sequence") for each in members)
+
+
+def cut_off(member: MemberWorld, but: MemberWorld | None = None) -> None:
+    """Let nothing pass between a member and all others, or all but one."""
+    for other in member.cluster.members:
+        if other is not member and other is not but:
+            member.cluster.fabric.cut(member.host, other.host)
 
 
 def test_an_abort_of_a_leader_that_is_cut_off_ends_that_member_alone() -> None:

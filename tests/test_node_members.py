@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import threading
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 import container
 from container.__main__ import main
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
-from container.errors import ClusterError, ConfigurationError
+from container.errors import ClusterError, ConfigurationError, TimedOutError
 from container.node.cluster_node import waited_for
 from container.node.members import ENDPOINTS, NOTE_NAME, Member, Membership, members_given
 from container.node.node_command import _NODE_KEYS
@@ -180,6 +182,36 @@ def test_a_second_start_with_other_members_is_refused_before_anything_starts(tmp
         ports.close()
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("SHARED", {"node", "services"}),
+        ("DEDICATED", {"archive", "consensus-module-0-0", "clustered-service-0-0"}),
+    ],
+)
+def test_the_services_of_a_member_of_several_have_another_thread_than_the_member(
+    mode: str, expected: set[str], tmp_path: Path
+) -> None:
+    ports = PortReservation(HOST)
+    members = [{"id": each, "host": HOST, "port": ports.take_row(5)} for each in range(3)]
+    ports.close()
+    before = {thread.name for thread in threading.enumerate()}
+    found: set[str] = set()
+
+    def launch() -> None:
+        with pytest.raises(TimedOutError, match="it waits for members 1 and 2"):
+            container.launch_node(
+                Counter(), directory=tmp_path, members=members, member_id=0, threading_mode=mode, timeout=1
+            )
+
+    launching = threading.Thread(target=launch, name="launching")
+    launching.start()
+    while launching.is_alive():
+        found |= {thread.name for thread in threading.enumerate()}
+        launching.join(0.01)
+    assert {name.partition(" ")[0] for name in found - before} - {"launching"} == expected
+
+
 def test_the_page_s_files_are_what_a_node_takes() -> None:
     page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     whole, by_name, threads = [tomllib.loads(each.partition("```")[0]) for each in page.split("```toml\n")[1:]]
@@ -192,6 +224,12 @@ def test_the_page_s_files_are_what_a_node_takes() -> None:
         assert f"| {9010 + number} | `{name}` |" in page
         assert endpoint == f"node0:{9010 + number}"
     assert Membership.of_several(by_name["members"], None).own.any_port == "node0-fast:0"
+
+
+def test_the_settings_page_has_each_key_of_a_node() -> None:
+    chapter = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").partition("\n## A node\n")[2]
+    named = [name for cell in re.findall(r"^\| (`.*?) \|", chapter, re.M) for name in re.findall(r"`(\w+)`", cell)]
+    assert named == list(_NODE_KEYS)
 
 
 TOML = """

@@ -123,6 +123,11 @@ def test_a_timer_that_is_scheduled_after_its_cancel_fires() -> None:
     assert log_of(sent(b"c 2 1 "), sent(b"t 1 2000 "), timer(10, 2003)).fired == {10}
 
 
+def test_sessions_open_in_another_order_than_they_were_asked_for() -> None:
+    earlier = message(21, "qqqqiII", (0, 5, 0, 2, 102, 0, 0))
+    assert log_of(earlier, sent(b"p 1 0 ", session_id=0)).state.sessions == {1: 0, 0: 1}
+
+
 def entry(recording_id: int, kind: int, position: int, *, service_id: int = -1, term_id: int = 0) -> bytes:
     return struct.pack("<qqqqqiI", recording_id, term_id, 0, position, 1, service_id, kind).ljust(64, b"\0")
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from container.errors import ClusterError, ForkedError
+from container.errors import ClusterError, ContainerError, ForkedError
 from container.testing.processes.local_cluster import JavaService, Service
 from container.testing.processes.process import Process, ProcessEndedError, wait_until
 from tests.limits import LIMIT_S
-from tests.soak import archive_kills, faults, repairs, resource_watch, scenario, services, slow_clients, warp
+from tests.soak import archive_kills, checks, faults, repairs, resource_watch, scenario, services, slow_clients, warp
 from tests.soak.__main__ import members_of, schedule
 from tests.soak.checks import Run, check_journals, read_journal, read_runs
 from tests.soak.faults import FAULTS
@@ -54,6 +54,43 @@ def ledger() -> Ledger:
     made.add(8, 1)
     made.happened(Kind.MESSAGE, 64, 1, 1, 9, 0xFFFF)
     return made
+
+
+class RefusingCluster:
+    """Refuses snapshots, as many times as there are terms, each of which follows the one before at a refusal."""
+
+    def __init__(self, *term_ids: int) -> None:
+        self.term_ids = list(term_ids)
+        self.taken = 0
+        self.is_leader = self.election_is_closed = True
+
+    @property
+    def node(self) -> RefusingCluster:
+        return self
+
+    def await_leader(self, _limit_s: float) -> RefusingCluster:
+        return self
+
+    def counter_value(self, _type: int) -> int:
+        return self.term_ids[0]
+
+    def take_snapshot(self) -> None:
+        if len(self.term_ids) > 1:
+            self.term_ids.pop(0)
+            raise ContainerError("refused")
+        self.taken += 1
+
+
+def test_a_snapshot_is_asked_for_again_only_after_an_election() -> None:
+    cluster: Any = RefusingCluster(1, 2, 3)
+    checks.take_snapshot(cluster)
+    assert cluster.taken == 1
+    cluster = RefusingCluster(1, 1, 1)
+    with pytest.raises(ContainerError, match="refused"):
+        checks.take_snapshot(cluster)
+    cluster.election_is_closed = False
+    checks.take_snapshot(cluster)
+    assert cluster.taken == 1
 
 
 def test_a_snapshot_holds_the_whole_ledger_in_order() -> None:

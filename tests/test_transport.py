@@ -139,6 +139,7 @@ def test_the_system_clock_is_the_machines() -> None:
         (lambda: seam.add_subscription(Client(), "", 1), "Client .* add_subscription"),
         (lambda: seam.add_counter(Client(), 1), "Client .* add_counter"),
         (lambda: seam.counters(Client()), "Client .* counters"),
+        (lambda: seam.has_stream(Client(), 1, 1), "Client .* has_stream"),
         (lambda: seam.add_listener(Client(), ClientListener()), "Client .* add_listener"),
         (lambda: seam.remove_listener(Client(), ClientListener()), "Client .* remove_listener"),
         (lambda: Client().close(), "Client .* close"),

@@ -24,7 +24,7 @@ for the same message, and again in each replay. To recover, stop all members, in
 handles this message on all of them, and start them.
 
 With the setting ``callback_error_policy = "skip"`` upstream's rule applies instead: the container counts and logs the
-exception and goes on with the next event. Changes made before the exception stay; the rest of the callback does not
+exception and continues with the next event. Changes made before the exception stay; the rest of the callback does not
 run. Choose it only for a service whose callbacks fail on all members alike, or not at all. Some exceptions end the
 member with either policy, because they cannot come from the event: MemoryError, RecursionError, OSError, anything that
 is not an ``Exception`` (``SystemExit``, an interrupt), anything raised from one of these, and the loss of the stream to
@@ -529,7 +529,7 @@ class ClusteredService(ABC):
         """Write the whole state to ``snapshot_publication``, the same bytes on every member.
 
         The member processes no message meanwhile. After an exception, or when the archive stands still for 60 seconds,
-        the container gives up the snapshot and the cluster goes on.
+        the container gives up the snapshot and the cluster continues.
         """
 
     def on_role_change(self, new_role: Role) -> None:

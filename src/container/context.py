@@ -51,7 +51,7 @@ _OBJECTS = (
 
 
 class Context(ContextBase[Settings]):
-    """What a container is made of (upstream's ``ClusteredServiceContainer.Context``); for one container.
+    """The parts and settings of a container (upstream's ``ClusteredServiceContainer.Context``); for one container.
 
     Args:
         service: the service: a :class:`container.api.ClusteredService`, or a ``container.service.service_handler.
@@ -223,7 +223,7 @@ class Context(ContextBase[Settings]):
         self._close_quietly(getattr(self, "mark_file", None))
 
     def bounded_text(self, error: BaseException) -> str:
-        """What may be logged of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
+        """Loggable text of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
         try:
             return error_text(error, has_message=self.settings.record_error_messages)
         except BaseException as unprintable:  # no memory, or a bad setting
@@ -262,7 +262,7 @@ class Context(ContextBase[Settings]):
         await_directory("cluster_dir", self.settings.cluster_dir, self.settings.driver_timeout_ms)
 
     def started_text(self) -> str:
-        """What is logged once it runs."""
+        """The fields logged once it runs."""
         return f"{self.summary()}: running until the consensus module ends it, Ctrl-C or SIGTERM"
 
     def message_of(self, error: BaseException) -> str:

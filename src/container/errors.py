@@ -22,7 +22,7 @@ class Category(enum.Enum):
 
 
 class Outcome(enum.Enum):
-    """What is known of what was asked for, when an error comes in place of a result."""
+    """The known outcome of a request, when an error comes in place of a result."""
 
     NOT_DONE = "not done"
     """It was not done and will not be: what was to be sent was not sent, or was refused."""

@@ -296,7 +296,7 @@ class _Header(NamedTuple):
 
     @classmethod
     def of(cls, message: bytes) -> _Header:
-        """What a message says, if it is a header as :func:`write_snapshot` writes them; else raise SnapshotError."""
+        """The contents of a header as :func:`write_snapshot` writes them; raise SnapshotError for other messages."""
         if len(message) < _HEADER.size or message[:8] != _MAGIC:
             raise SnapshotError(
                 f"not a state written by write_snapshot: the message begins with {message[:8].hex(' ') or 'nothing'}"

@@ -116,6 +116,7 @@ class Oracle:
                     f"{member.followed_term_id} of member {leader.id}, and member {candidate.id} can lead without it, "
                     f"with the votes of {', '.join(str(node.id) for node in voters)}",
                     "held",
+                    OURS if self.is_native[index] else UPSTREAMS,
                 )
 
     def _has(self, node: Member, index: int) -> bool:

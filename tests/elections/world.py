@@ -23,12 +23,13 @@ from container.consensus.election_host import ElectionState, NewLeadershipTerm
 from container.errors import AgentTermination, ClusterEvent
 from tests.elections.faults import Faults
 from tests.elections.java import JAVA_PROTOCOL_VERSION, JavaElection, has_active_quorum
-from tests.elections.oracle import OURS, UPSTREAMS, Oracle, Violation
+from tests.elections.oracle import OURS, UPSTREAMS, Oracle, Violation, last_of
 
 MS = 1_000_000
 TICK_NS = 20 * MS
 APPEND_FLAG_CATCHUP = 1
 _ANY_POSITION = 1 << 60
+_AFTER_A_LEADER = (ElectionState.FOLLOWER_REPLAY, ElectionState.FOLLOWER_CATCHUP)
 type Entry = tuple[int, int]
 
 
@@ -555,6 +556,9 @@ class Member:
         self._record_image()
         return self._is_done()
 
+    def recorded_position(self) -> int:
+        return len(self.disk.entries) if self.disk.has_recording else -1
+
     def send_catchup_position(self, leader: ClusterMember, term: int, position: int) -> bool:
         self.last_progress_ns = self.now_ns()
         assert self.image_session_id is not None
@@ -921,13 +925,28 @@ class Cluster:
 
     def _is_stuck_by_upstream(self, node: Member) -> bool:
         """Whether a member follows, or waits where one of upstream's alone holds another for ever."""
+        if self._has_forgotten_its_term():
+            return True
         election, leader = node.election, self.leader()
         if election is None and leader is not None:
             return node.leadership_term_id == leader.leadership_term_id
-        if isinstance(election, JavaElection) and election.state is ElectionState.FOLLOWER_REPLAY:
-            return election.leader is not None and self.nodes[election.leader.id].is_java
+        if isinstance(election, JavaElection) and election.leader is not None and election.state in _AFTER_A_LEADER:
+            return self.nodes[election.leader.id].is_java
         if isinstance(election, JavaElection) and election.state is ElectionState.LEADER_LOG_REPLICATION:
             # A native member of a newer term would have freed it.
             newest = max((each.leadership_term_id for each in self.nodes if not each.is_java), default=-1)
             return newest <= election.leadership_term_id
         return all(each.is_java for each in self.nodes)
+
+    def _has_forgotten_its_term(self) -> bool:
+        """Whether the appointed leader is one of upstream's, and died before it recorded a term that a follower has.
+
+        Nobody else may lead, and its log is worse than the follower's then.
+        """
+        appointed_id = self.settings.appointed_leader_id
+        if appointed_id == -1 or not self.nodes[appointed_id].is_java:
+            return False
+        appointed = self.nodes[appointed_id]
+        recorded = [term.id for node in self.nodes for term in node.disk.terms]
+        led = [term_id for term_id, leader in self.oracle.leaders.items() if leader is appointed]
+        return any(term_id in recorded and term_id > last_of(appointed)[0] for term_id in led)

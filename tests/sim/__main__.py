@@ -4,7 +4,8 @@ Seeds take the services of services.py in turn. Each twentieth is run again, in 
 must do the same. The exit status is 1 when a seed had a finding, hung, or did not repeat itself.
 
 With ``--archive`` a seed is an archive, its clients and its disk, with kills and power cuts; see archive_world.py. With
-``--node`` it is a whole node with its clients and its disk; see node_world.py.
+``--node`` it is a whole node with its clients and its disk; see node_world.py. With ``--cluster`` it is a cluster of
+such nodes and its clients, on a network that fails; see cluster_world.py.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from container.testing.simulation import Simulation, SimulationFailure, expand
-from tests.sim import archive_run, exam, node_run
+from tests.sim import archive_run, cluster_run, exam, node_run
 from tests.sim.services import SUBJECTS, Subject
 
 LIMIT_S = 60.0
 """What a seed may take; shrinking a failed one has its own limit."""
-WORLDS: dict[str, Any] = {"archive": archive_run, "node": node_run}
+WORLDS: dict[str, Any] = {"archive": archive_run, "node": node_run, "cluster": cluster_run}
 PAIR_INTERVAL = 20
 CHUNK = 500
 """Seeds that one process runs before a fresh one takes over."""
@@ -78,7 +79,7 @@ class Report:
     processes: set[subprocess.Popen[str]] = field(default_factory=set)
     interrupted: threading.Event = field(default_factory=threading.Event)
     world: str = ""
-    """What is simulated: "archive", "node", or clusters."""
+    """What is simulated: "archive", "node", "cluster" of nodes, or members whose consensus module is played."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, outcome: dict[str, Any], seed: int) -> None:
@@ -198,7 +199,7 @@ def main() -> int:
     if options.world and options.names:
         parser.error(f"--{options.world} simulates none of these services: leave out {' '.join(options.names)}")
     if options.keep is not None and not options.world:
-        parser.error("--keep takes a part of a seed of an archive or a node: give --archive or --node as well")
+        parser.error("--keep takes a part of a seed with a disk: give --archive, --node or --cluster as well")
     if options.keep is not None:
         return show_part(options.world, options.first, options.keep)
     seeds = range(options.first, options.first + options.seeds)
@@ -214,7 +215,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def show_part(world: str, seed: int, keep: Sequence[int]) -> int:
-    """Run a part of the seed of an archive or a node, and print what it finds; the exit status."""
+    """Run a part of the seed of a world with disks, and print what it finds; the exit status."""
     module = WORLDS[world]
     result = module.run_seed(seed, keep)
     print("nothing was found" if result.violation is None else module.report(result, seed))

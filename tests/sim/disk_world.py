@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from container.testing.memory.manual_time import ManualClock
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
@@ -255,27 +255,55 @@ class DiskWorld[P: DiskPlan](ABC):
 
     def run(self) -> Result[P]:
         """Run the plan; an error of the simulation itself is raised."""
-        disabled = logging.root.manager.disable
-        logging.disable(logging.CRITICAL)
-        try:
-            with contextlib.redirect_stderr(io.StringIO()):  # where parts report what their error logs cannot take
-                return self._run()
-        finally:
-            logging.disable(disabled)
+        return run_world(self)
 
-    def _run(self) -> Result[P]:
-        last = -1
-        try:
-            self.boot()
-            for operation in self.plan.operations:
-                last = operation.number
-                self.do(operation)
-                if self.is_over:
-                    break
-            self.finish()
-        except Violation as violation:
-            return Result(self.plan, self.stats, self.log, violation, last)
-        return Result(self.plan, self.stats, self.log, last=last, digest=self.digest)
+
+class PlannedWorld[P: DiskPlan](Protocol):
+    """Runs a plan."""
+
+    plan: P
+    stats: Counter[str]
+    log: list[str]
+    is_over: bool
+
+    def boot(self) -> None:
+        """The first start."""
+
+    def do(self, operation: Operation) -> None:
+        """Do one step of the plan."""
+
+    def finish(self) -> None:
+        """Let all be well again, and look at what is left."""
+
+    @property
+    def digest(self) -> int:
+        """Of all that was seen: equal for runs that did the same."""
+
+
+def run_world[P: DiskPlan](world: PlannedWorld[P]) -> Result[P]:
+    """Run a world's plan; an error of the simulation itself is raised."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # where parts report what their error logs cannot take
+            return _run(world)
+    finally:
+        logging.disable(disabled)
+
+
+def _run[P: DiskPlan](world: PlannedWorld[P]) -> Result[P]:
+    last = -1
+    try:
+        world.boot()
+        for operation in world.plan.operations:
+            last = operation.number
+            world.do(operation)
+            if world.is_over:
+                break
+        world.finish()
+    except Violation as violation:
+        return Result(world.plan, world.stats, world.log, violation, last)
+    return Result(world.plan, world.stats, world.log, last=last, digest=world.digest)
 
 
 def report(result: Result[Any], seed: int, *, word: str, settings: str) -> str:

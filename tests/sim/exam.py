@@ -23,6 +23,8 @@ COPY = ROOT / "build" / "exam"
 FAULTS = Path(__file__).with_name("faults.toml")
 ARCHIVE_FAULTS = Path(__file__).with_name("archive_faults.toml")
 NODE_FAULTS = Path(__file__).with_name("node_faults.toml")
+CLUSTER_FAULTS = Path(__file__).with_name("cluster_faults.toml")
+FILES = {"": FAULTS, "archive": ARCHIVE_FAULTS, "node": NODE_FAULTS, "cluster": CLUSTER_FAULTS}
 SEEDS = 1_000
 FIRSTS = (1, 100_001, 200_001)
 LIMIT_S = 300.0
@@ -138,7 +140,7 @@ def find_here(first: int, seeds: int, *, world: str = "") -> int:
 
 
 def find_in_world(world: str, first: int, seeds: int) -> int:
-    """Run seeds of archives or nodes until one has a finding, and print it."""
+    """Run seeds of a world with disks until one has a finding, and print it."""
     from tests.sim.__main__ import WORLDS
 
     run_seed = WORLDS[world].run_seed
@@ -172,14 +174,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="WORD", help="only faults whose name has one of these words")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of each range (%(default)s)")
     parser.add_argument("--ranges", type=int, default=len(FIRSTS), help="how many ranges (%(default)s)")
-    for world in ("archive", "node"):
+    for world in list(FILES)[1:]:
         text = f"faults of the {world}, and simulations of {world}s"
         parser.add_argument(f"--{world}", action="store_const", const=world, dest="world", default="", help=text)
     parser.add_argument("--find", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.find is not None:
         return find_here(options.find, options.seeds, world=options.world)
-    known = read_faults({"": FAULTS, "archive": ARCHIVE_FAULTS, "node": NODE_FAULTS}[options.world])
+    known = read_faults(FILES[options.world])
     faults = [fault for fault in known if not options.words or any(word in fault.name for word in options.words)]
     firsts = FIRSTS[: options.ranges]
     prepare_copy()

@@ -49,6 +49,7 @@ from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedStorage
+from container.transport.idle_strategy import IdleStrategy
 from tests.sim.disk_world import (
     CAPACITY,
     MS,
@@ -231,6 +232,8 @@ class Recorder(ClusteredService):
 class Client(EgressListener):
     """A client of the cluster, and what it was told."""
 
+    ENDPOINTS, HOST = "0=localhost:9010", "localhost"
+
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
         self.transport = world.driver.connect(f"client {number}")
@@ -242,13 +245,16 @@ class Client(EgressListener):
             ClientContext(
                 client=self.transport,
                 ingress_channel="aeron:udp",
-                ingress_endpoints="0=localhost:9010",
-                egress_channel=f"aeron:udp?endpoint=localhost:{20_000 + number}",
+                ingress_endpoints=self.ENDPOINTS,
+                egress_channel=f"aeron:udp?endpoint={self.HOST}:{20_000 + number}",
                 listener=self,
-                idle_strategy=SteppingIdleStrategy(world.step),
+                idle_strategy=self._idle(),
                 message_timeout=3.0,
             )
         )
+
+    def _idle(self) -> IdleStrategy:
+        return SteppingIdleStrategy(self.world.step)
 
     def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
         number, index = map(int, bytes(buffer).split(b" "))
@@ -394,17 +400,12 @@ class World(DiskWorld[Plan]):
                 random_source=self.random,
                 environ={},
                 cluster_dir=CLUSTER_DIR,
-                cluster_members=MEMBERS,
-                ingress_channel="aeron:udp",
-                replication_channel="aeron:udp?endpoint=localhost:0",
-                log_channel="aeron:udp?term-length=64k",
                 use_agent_invoker=True,
                 file_sync_level=self.plan.level,
                 service_count=self.plan.services,
-                session_timeout_ns=SESSION_TIMEOUT_MS * MS,
-                termination_timeout_ns=2_000 * MS,
                 timer_service=self.plan.timer_service,
                 snapshots_retained=self.plan.retained,
+                **self._module_settings(),
                 **settings,
             )
         )
@@ -417,7 +418,7 @@ class World(DiskWorld[Plan]):
                     Context(
                         recorder,
                         client=self._connect(f"service {number}"),
-                        idle_strategy=lambda: SteppingIdleStrategy(self.step, max_idles=1_000_000),
+                        idle_strategy=self._idle_of_service(number),
                         use_agent_invoker=True,
                         cluster_dir=CLUSTER_DIR,
                         service_id=number,
@@ -427,6 +428,21 @@ class World(DiskWorld[Plan]):
                 )
             )
         life.orders = list(itertools.permutations((life.archive, life.module, *life.services)))
+
+    def _module_settings(self) -> dict[str, Any]:
+        """Of the consensus module: where it and the others are, and what it waits for."""
+        return {
+            "cluster_members": MEMBERS,
+            "ingress_channel": "aeron:udp",
+            "replication_channel": "aeron:udp?endpoint=localhost:0",
+            "log_channel": "aeron:udp?term-length=64k",
+            "session_timeout_ns": SESSION_TIMEOUT_MS * MS,
+            "termination_timeout_ns": 2_000 * MS,
+        }
+
+    def _idle_of_service(self, number: int) -> Callable[[], IdleStrategy]:
+        """How a service idles that waits inside a turn."""
+        return lambda: SteppingIdleStrategy(self.step, max_idles=1_000_000)
 
     def _wait(self) -> None:
         self.clock.advance(10 * MS)

@@ -2,7 +2,8 @@
 
 The seed decides the faults, their order, their parameters and the clients' commands; a failure is found again with the
 same seed. Faults that this machine cannot make are left out, which is said. Exit code 0: nothing was lost and nothing
-diverged. ``./run soak --archive`` and ``--node`` are others: kills of an archive's process, and of a node's.
+diverged. ``./run soak --archive``, ``--node`` and ``--migration`` are others: kills of an archive's process and of a
+node's, and members that change their kind.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from container.testing.processes.endpoints import MEMBER_COUNTS
 from container.testing.processes.java_tools import compile_java, resolve_jar
 from container.testing.processes.local_archive import ArchiveKind
 from tests.linearizable.soak_history import SoakHistory
-from tests.soak import archive_kills, disk, node_kills, warp
+from tests.soak import archive_kills, disk, migration, node_kills, warp
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind
 from tests.soak.resource_watch import KINDS
@@ -158,7 +159,7 @@ def tell_failure(arguments: argparse.Namespace, error: Exception) -> int:
 def report(scenario: Scenario) -> int:
     """Print what was done and found; returns the exit code."""
     findings, ledger = scenario.check()
-    errors = Counter((name, text.partition("\n")[0]) for _member, name, text in scenario.all_errors())
+    errors = Counter((error.file_name, error.text.partition("\n")[0]) for error in scenario.all_errors())
     unexpected = scenario.unexpected_errors()
     resources = scenario.resources
     rows: list[tuple[str, object]] = [
@@ -219,8 +220,8 @@ def main(start: Callable[[argparse.Namespace, Path | None], int] = soak) -> int:
     parser = argparse.ArgumentParser(
         prog="./run soak",
         description=__doc__.partition("\n")[0] if __doc__ else None,
-        epilog="With --archive or --node as its first argument it is another one, with arguments of its own: "
-        "see ./run soak --archive --help and ./run soak --node --help.",
+        epilog="With --archive, --node or --migration as its first argument it is another one, with arguments of its "
+        "own: see ./run soak --archive --help.",
     )
     parser.add_argument("--seed", type=int, default=1, help="decides everything that is chosen (default 1)")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to inject faults (default 10)")
@@ -251,4 +252,6 @@ if __name__ == "__main__":
         sys.exit(archive_kills.main(sys.argv[2:]))
     if sys.argv[1:2] == ["--node"]:
         sys.exit(node_kills.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["--migration"]:
+        sys.exit(migration.main(sys.argv[2:]))
     sys.exit(main())

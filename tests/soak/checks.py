@@ -5,14 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from container.errors import ContainerError
-from container.testing.processes.local_cluster import LocalCluster, LocalMember
+from container.testing.processes.local_cluster import CounterType, LocalCluster, LocalMember
 from container.testing.processes.process import wait_until
 from container.testing.processes.recordings import read_snapshot_entries, recorded_messages
 from tests.soak.ledger import JOURNAL_RECORD, JournalRecord, Kind, Ledger
@@ -201,7 +200,7 @@ def _digest_at(journal: Path, position: int) -> int | None:
 
 def check_snapshots(cluster: LocalCluster, clients: Iterable[LoadClient]) -> Ledger:
     """Takes a snapshot and compares it message by message between all members and services; returns its state."""
-    _take_snapshot(cluster)
+    take_snapshot(cluster)
     snapshots = {
         (member.member_id, service_id): member.node.snapshot_messages(service_id)
         for member in cluster.members
@@ -219,15 +218,20 @@ def check_snapshots(cluster: LocalCluster, clients: Iterable[LoadClient]) -> Led
     return ledger
 
 
-def _take_snapshot(cluster: LocalCluster) -> None:
-    """Takes a snapshot, again where an election of a busy machine comes in between."""
+def take_snapshot(cluster: LocalCluster) -> None:
+    """Take a snapshot, again where an election of a busy machine comes in between: it alone may have one refused."""
 
     def is_taken() -> bool:
-        cluster.await_leader(_SETTLE_LIMIT_S)
-        with suppress(ContainerError):
+        leader = cluster.await_leader(_SETTLE_LIMIT_S)
+        term_id = leader.node.counter_value(CounterType.LEADERSHIP_TERM_ID)
+        try:
             cluster.take_snapshot()
-            return True
-        return False
+        except ContainerError:
+            is_same_term = leader.node.counter_value(CounterType.LEADERSHIP_TERM_ID) == term_id
+            if is_same_term and leader.is_leader and leader.node.election_is_closed:
+                raise
+            return False
+        return True
 
     wait_until(is_taken, _SETTLE_LIMIT_S, "the leader to take a snapshot")
 

@@ -313,6 +313,11 @@ class SequencedLedgerService(ClusteredService):
             self._wait(Op.BLOCK, SLOW_CALLBACK_MS)
 
 
+def of_member() -> SequencedLedgerService:
+    """The service of a node whose directories are below ``TEST_MEMBER_DIR``."""
+    return SequencedLedgerService(Path(os.environ["TEST_MEMBER_DIR"]))
+
+
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
     container.run(

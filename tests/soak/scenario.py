@@ -79,6 +79,14 @@ class Fault:
     errors: Sequence[str] = ()
 
 
+class LoggedError(NamedTuple):
+    """A text of an error log: the name of its file, and whether it is that of a container of ours."""
+
+    file_name: str
+    text: str
+    is_ours: bool
+
+
 class Timing(NamedTuple):
     """Seconds from a fault until the parts that it hit had ended, that a client's command took at most, and in all."""
 
@@ -126,7 +134,7 @@ class Scenario:
         self._member_count = member_count if kinds is None else len(kinds)
         self._client_count = client_count
         self._rate = rate
-        self._java_members = _members_of_java(kinds) if java_members is None else java_members
+        self._java_members = set(_members_of_java(kinds) if java_members is None else java_members)
         self._service_count = service_count
         self._has_network = has_network
         self._has_small_disk = has_small_disk
@@ -151,7 +159,7 @@ class Scenario:
         self._expected_errors: set[str] = set()
         self.timings: dict[str, list[Timing]] = {}
         self.resources = ResourceWatch()
-        self.error_texts: list[tuple[int, str, str]] = []
+        self.error_texts: list[LoggedError] = []
         self.failed_starts = 0
         #: What was done for members as an operator does it.
         self.repairs: Counter[str] = Counter()
@@ -180,7 +188,7 @@ class Scenario:
         if self._has_warps:
             self._warp = Warp(Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="warps-"))))
         self.cluster = LocalCluster(
-            {member_id: self._services(member_id) for member_id in range(count)},
+            {member_id: self._services(is_java=member_id in self._java_members) for member_id in range(count)},
             member_count=count,
             class_path=[] if self._java_classes is None else [self._java_classes],
             network=network,
@@ -229,8 +237,8 @@ class Scenario:
         self._disks.append(SmallDisk(path, size_mib))
         return self._disks[-1]
 
-    def _services(self, member_id: int) -> Sequence[Service | JavaService]:
-        first = JAVA_LEDGER if member_id in self._java_members else PYTHON_LEDGER
+    def _services(self, *, is_java: bool) -> Sequence[Service | JavaService]:
+        first = JAVA_LEDGER if is_java else PYTHON_LEDGER
         return services.with_further(first, PYTHON_LEDGER, self._service_count)
 
     def _close(self) -> None:
@@ -433,6 +441,14 @@ class Scenario:
         """Take the time: parts that the fault hit have ended by themselves."""
         self._end_s = time.monotonic() - self._begin_s
 
+    def change_kind(self, member: LocalMember, letter: str) -> None:
+        """Have all parts of a member that has ended be of another kind, and start it: N is ours, J is Java's."""
+        kind: ArchiveKind = PART_KINDS[letter] or "java"
+        member.node.become(driver=kind, archive=kind, consensus_module=kind)
+        member.replace_services(self._services(is_java=kind == "java"))
+        self.revive(member)  # which keeps the errors of the kind that it was
+        (self._java_members.add if kind == "java" else self._java_members.discard)(member.member_id)
+
     def revive(self, member: LocalMember, *, wiped: bool = False) -> None:
         """Start a member that has ended, with all that it had stored or, when ``wiped``, with nothing of it."""
         self.say(f"     member {member.member_id} starts again")
@@ -600,16 +616,15 @@ class Scenario:
         """Remember the error logs of a member, before its files are taken over or wiped."""
         self.error_texts += self._errors_of(member)
 
-    @staticmethod
-    def _errors_of(member: LocalMember) -> list[tuple[int, str, str]]:
+    def _errors_of(self, member: LocalMember) -> list[LoggedError]:
         return [
-            (member.member_id, path.name, record.text)
+            LoggedError(path.name, record.text, services.is_ours(path.name, is_java=not self.is_ours(member)))
             for path, records in member.node.errors().items()
             for record in records
         ]
 
-    def all_errors(self) -> list[tuple[int, str, str]]:
-        """The texts of all error logs so far, with the member and the file."""
+    def all_errors(self) -> list[LoggedError]:
+        """The texts of all error logs so far."""
         texts = list(self.error_texts)
         for member in self.cluster.members:
             texts += self._errors_of(member)
@@ -617,11 +632,7 @@ class Scenario:
 
     def our_errors(self) -> list[str]:
         """The texts in the error logs of our containers so far; those of Java's parts are Java's matter."""
-        return [
-            text
-            for member_id, name, text in self.all_errors()
-            if services.is_ours(name, is_java=member_id in self._java_members)
-        ]
+        return [error.text for error in self.all_errors() if error.is_ours]
 
     def expect_errors(self, *patterns: str) -> None:
         """Take errors of our containers that one of these patterns finds for caused by what is done to them."""
@@ -631,7 +642,7 @@ class Scenario:
         """The errors of our containers that none of the injected faults may cause."""
         of_others = services.EXPECTED_ERRORS if self._service_count > 1 else ()
         search = re.compile("|".join([*EXPECTED_ERRORS, *self._expected_errors, *of_others])).search
-        missed = services.missed_messages(text for _member_id, _name, text in self.all_errors())
+        missed = services.missed_messages(error.text for error in self.all_errors())
         return [*(text for text in self.our_errors() if not search(text)), *missed]
 
 

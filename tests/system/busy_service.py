@@ -1,11 +1,11 @@
-"""A counter whose callback is busy on one member for as long as a message says, with the GIL or with turns of it."""
+"""Counters that keep their members busy: by a callback, with the GIL or with turns of it, and by a long snapshot."""
 
 from __future__ import annotations
 
 import ctypes
 import time
 
-from container.api import ClientSession, Cluster, Header, MessageBuffer, SnapshotImage
+from container.api import ClientSession, Cluster, Header, MessageBuffer, SnapshotImage, SnapshotPublication
 from tests.services import Counter
 
 _C = ctypes.PyDLL(None)  # whose functions keep the GIL while they run
@@ -31,3 +31,24 @@ class Busy(Counter):
             end = time.monotonic() + int(words[1])
             while time.monotonic() < end:
                 pass
+
+
+PART = bytes(100 * 1024)
+
+
+class Large(Counter):
+    """Counts, and has a state of 1 GiB beside its total."""
+
+    size = 1024**3
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        if snapshot_image is not None:
+            last = b""
+            for message in snapshot_image:
+                last = bytes(message)
+            self.total = int(last)
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        for _ in range(self.size // len(PART)):
+            snapshot_publication.send(PART)
+        snapshot_publication.send(b"%d" % self.total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -152,20 +153,21 @@ def test_s54_the_node_notices_a_killed_container_and_ends(node: NodeFactory) -> 
 
 @pytest.mark.slow
 def test_a_log_image_that_never_comes_ends_the_container_and_the_node_follows(node: NodeFactory) -> None:
-    """As when the driver gives up the image between the JoinLog and our subscription; the JoinLog is a forged one."""
+    """As where the driver has the log and gives the service no image of it; the JoinLog is a forged one."""
     member = node(properties=QUICK_DRIVER)
     service = start(member, REPORTING_SERVICE)
+    joined = service.wait_until(lambda: re.search(r"logSessionId=(-?\d+)", service.errors()), LIMIT_S, "the first log")
     join_log = encode(
         "JoinLog",
         log_position=member.commit_position,
         max_log_position=2**63 - 1,
         member_id=0,
-        log_session_id=99,
+        log_session_id=int(joined[1]),
         log_stream_id=100,
         is_startup=0,
         role=0,
         is_standby=0,
-        log_channel="aeron:ipc?session-id=99",
+        log_channel="aeron:udp?endpoint=127.0.0.1:1",
     )
     with AeronClient(member.aeron_dir) as client:
         control = probe.add_publication(client, "aeron:ipc?term-length=128k", SERVICE_STREAM_ID)
@@ -173,7 +175,8 @@ def test_a_log_image_that_never_comes_ends_the_container_and_the_node_follows(no
         assert service.wait(LOG_IMAGE_LIMIT_S) == 1, service.tail()
     assert callback_names(service)[-3:] == ["on_role_change", "termination_hook", "on_terminate"]
     assert any(
-        "log image session-id=99" in text and "did not appear within 30 s" in text for text in error_texts(member)
+        f"log image session-id={joined[1]}" in text and "did not appear within 30 s" in text
+        for text in error_texts(member)
     )
     assert member.process.wait(LIMIT_S) == status_after_a_loss(member)
 

@@ -247,7 +247,11 @@ MODULES = {
     "sim": "tests.sim.__main__",
     "soak": "tests.soak.__main__",
 }
-KILLS = {"--archive": "tests.soak.archive_kills", "--node": "tests.soak.node_kills"}
+OTHER_SOAKS = {
+    "--archive": "tests.soak.archive_kills",
+    "--node": "tests.soak.node_kills",
+    "--migration": "tests.soak.migration",
+}
 
 
 def check_run(arguments: list[str], patch: pytest.MonkeyPatch) -> None:
@@ -258,8 +262,8 @@ def check_run(arguments: list[str], patch: pytest.MonkeyPatch) -> None:
         assert (ROOT / "benchmarks" / f"{others[0]}.py").exists()
     elif word in MODULES:
         main = importlib.import_module(MODULES[word]).main
-        if word == "soak" and others[0] in KILLS:
-            main = partial(importlib.import_module(KILLS[others.pop(0)]).main, [])
+        if word == "soak" and others[0] in OTHER_SOAKS:
+            main = partial(importlib.import_module(OTHER_SOAKS[others.pop(0)]).main, [])
         original = argparse.ArgumentParser.parse_args
 
         def parse_args(parser: argparse.ArgumentParser, *_: object) -> None:

@@ -178,6 +178,9 @@ cdef class AeronClient(Client):
     cdef Counters counters(self):
         return self._counters
 
+    cdef bint has_stream(self, int32_t stream_id, int32_t session_id) except -1:
+        return self._counters.has_stream(stream_id, session_id)
+
     cdef int add_listener(self, ClientListener listener) except -1:
         self._handle.check_open("add a listener")
         return self._handle.events.add(listener)

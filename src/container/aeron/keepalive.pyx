@@ -100,11 +100,12 @@ cdef void end_wait(Keepalive* keepalive) noexcept nogil:
 cdef void* _run(void* argument) noexcept nogil:
     cdef Keepalive* keepalive = <Keepalive*> argument
     cdef int64_t turns = -1
-    cdef int own_turns
+    cdef int own_turns = 0
     pthread_mutex_lock(keepalive.guard)
     while not keepalive.is_stopping:
+        # Short while nobody else runs turns, which the last look has shown.
         wake_wait(&keepalive.wake, keepalive.guard,
-                  keepalive.idle_ns if keepalive.turns == turns else keepalive.interval_ns)
+                  keepalive.idle_ns if own_turns > 0 else keepalive.interval_ns)
         own_turns = 0
         while not keepalive.is_stopping and keepalive.turns == turns and own_turns < MAX_TURNS:
             own_turns += 1

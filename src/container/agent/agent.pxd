@@ -7,6 +7,8 @@ cdef class Agent:
     cdef object _ended_by               # what ended it (BaseException); None: it runs, or its end was asked for
     cdef bint _is_stopping
     cdef bint _is_busy                  # a duty cycle or the start is in progress
+    cdef bint _is_started
+    cdef bint _is_end_asked             # by its owner, from inside a turn that another one runs
     cdef bint _is_closed
     cdef long _parent_id                # of the process of which this one is a fork; 0 where it was made
     cdef object __weakref__

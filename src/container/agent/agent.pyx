@@ -55,12 +55,22 @@ cdef class Agent:
         """What ended it (BaseException), or None while it runs and after :meth:`stop`."""
         return self._ended_by
 
+    @property
+    def is_busy(self):
+        """Whether its start or a duty cycle is in progress (bool)."""
+        return self._is_busy
+
+    def ask_for_end(self):
+        """Have whoever runs the duty cycle in progress hand it to its owner next, who ends it."""
+        self._is_end_asked = True
+
     def on_start(self):
         """Do what comes before the first duty cycle. It is over when that raises; what it raises is raised."""
         self._check_process()
         self._is_busy = True
         try:
             self._begin()
+            self._is_started = True
         finally:
             self._is_busy = False
 

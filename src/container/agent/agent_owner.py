@@ -158,7 +158,7 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
             raise ContainerError(f"the {self.kind} has its own thread: launch with use_agent_invoker=True to invoke it")
         if not self.is_running:
             return 0
-        if self._is_invoking:
+        if self._is_invoking or self._agent.is_busy:
             raise ContainerError(f"invoke() was called from inside a callback of the {self.kind}")
         self._is_invoking = True
         try:
@@ -176,17 +176,37 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
                 self._agent.on_start()
             return self._agent.do_work()
         except BaseException as error:
-            if self._parent_id:
-                self._failure = error
-                raise
-            if is_starting or isinstance(error, AgentTermination | MemoryError):  # without memory there is no end
-                self._terminate(error)
-            elif isinstance(error, Exception):
-                self._context.counted_error_handler(error)
-            cause = error.__cause__ if isinstance(error, AgentTermination) else error
-            if cause is not None and not isinstance(cause, Exception | AgentTermination):
-                raise cause from None
+            self._on_error_of_turn(error, is_starting)
         return 0
+
+    def _on_error_of_turn(self, error: BaseException, is_starting: bool) -> None:
+        if self._parent_id:
+            self._failure = error
+            raise error
+        if is_starting or isinstance(error, AgentTermination | MemoryError):  # without memory there is no end
+            self._terminate(error)
+        elif isinstance(error, Exception):
+            self._context.counted_error_handler(error)
+        cause = error.__cause__ if isinstance(error, AgentTermination) else error
+        if cause is not None and not isinstance(cause, Exception | AgentTermination):
+            raise cause from None
+
+    @property
+    def agent(self) -> AgentType:
+        """Its agent: what runs many takes the turns of each without :meth:`invoke`, and then calls :meth:`end_turn`."""
+        return self._agent
+
+    def end_turn(self, error: BaseException | None) -> None:
+        """Do what :meth:`invoke` does after a turn of the agent: what that has raised is handled, and an end is made.
+
+        Raise as it does.
+        """
+        try:
+            if error is not None:
+                self._on_error_of_turn(error, is_starting=False)
+        finally:
+            if self._is_closing:
+                self._end()
 
     def _terminate(self, error: BaseException) -> None:
         self._failure = error
@@ -214,7 +234,9 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
             return
         if self._thread is None:
             self._is_closing = True
-            if not self._is_invoking:
+            if self._agent.is_busy:
+                self._agent.ask_for_end()
+            elif not self._is_invoking:
                 self._end()
             return
         self.ask_to_end()

@@ -19,6 +19,32 @@ cdef enum:
     DRIVER_TURNS_MAX = 16           # one takes a few packets from each socket, and the others work on what there is
 
 
+cdef class PartTurns:
+    """Gives a part its turns: straight to its agent while that works, and through its owner at start and end."""
+    cdef object part                    # has invoke(), end_turn() and close()
+    cdef Agent agent                    # of the part; None: it is always invoked
+
+    cdef int take(self) except? -1:
+        cdef Agent agent = self.agent
+        cdef int work_count = 0
+        cdef object failure = None
+        if agent is None or not agent._is_started or agent._is_stopping or agent._is_closed:
+            return self.part.invoke()
+        try:
+            work_count = agent._cycle()
+        except BaseException as error:
+            failure = error
+        if failure is not None or agent._is_end_asked:
+            self.part.end_turn(failure)
+        return work_count
+
+
+cdef PartTurns new_turns(object part, Agent agent):
+    cdef PartTurns turns = PartTurns.__new__(PartTurns)
+    turns.part, turns.agent = part, agent
+    return turns
+
+
 cdef class CompositeAgent(Agent):
     """Runs the parts of a node: :meth:`add` and :meth:`add_service`, then it is an agent as others are.
 
@@ -33,8 +59,8 @@ cdef class CompositeAgent(Agent):
     cdef MediaDriver _driver
     cdef object _prepare
     cdef object _before_end
-    cdef list _parts                    # have invoke() and close()
-    cdef list _services                 # have interrupt() as well
+    cdef list _parts                    # PartTurns
+    cdef list _services                 # the same; their parts have interrupt() as well
     cdef SystemClock _clock
 
     def __init__(self, MediaDriver driver, on_error not None, prepare not None, before_end not None):
@@ -42,13 +68,13 @@ cdef class CompositeAgent(Agent):
         self._parts, self._services = [], []
         self._clock = SystemClock()
 
-    def add(self, part not None):
-        """Add an archive or a consensus module in invoker mode."""
-        self._parts.append(part)
+    def add(self, part not None, Agent agent=None):
+        """Add an archive or a consensus module in invoker mode, and its agent, which then has its turns directly."""
+        self._parts.append(new_turns(part, agent))
 
-    def add_service(self, container not None):
+    def add_service(self, container not None, Agent agent=None):
         """Add a service's container in invoker mode, whose idle strategy is one of :meth:`new_idle_strategy`."""
-        self._services.append(container)
+        self._services.append(new_turns(container, agent))
 
     def new_idle_strategy(self, IdleStrategy inner not None):
         """An idle strategy for callbacks of a service: it runs the other parts, and idles as another one when they have
@@ -60,9 +86,10 @@ cdef class CompositeAgent(Agent):
 
     def interrupt(self):
         """Have it stop, and end a callback that idles: its next idling raises AgentTermination. For any thread."""
+        cdef PartTurns service
         self.stop()
         for service in self._services:
-            service.interrupt()
+            service.part.interrupt()
 
     cdef int _begin(self) except -1:
         self._prepare()
@@ -70,12 +97,14 @@ cdef class CompositeAgent(Agent):
 
     cdef int _work(self) except? -1:
         cdef int work_count = self._invoke_others()
+        cdef PartTurns service
         for service in self._services:
-            work_count += <int> service.invoke()
+            work_count += service.take()
         return work_count
 
     cdef int _invoke_others(self) except? -1:
         cdef int work_count = 0, done, _turn
+        cdef PartTurns part
         if self._driver is not None:
             try:
                 for _turn in range(DRIVER_TURNS_MAX):
@@ -86,7 +115,7 @@ cdef class CompositeAgent(Agent):
             except AeronError as error:
                 self._on_error(error)
         for part in self._parts:
-            work_count += <int> part.invoke()
+            work_count += part.take()
         return work_count
 
     cdef int64_t _tick(self) noexcept:
@@ -96,10 +125,11 @@ cdef class CompositeAgent(Agent):
         return 0                        # the parts say what has ended them
 
     cdef int _end(self) except -1:
+        cdef PartTurns turns
         self._before_end()
-        for part in [*self._services, *reversed(self._parts)]:
+        for turns in [*self._services, *reversed(self._parts)]:
             try:
-                part.close()
+                turns.part.close()
             except BaseException as error:
                 self.terminate(error)
         return 0
@@ -123,5 +153,5 @@ cdef class OthersIdleStrategy(IdleStrategy):
         return f"{self._inner!r}, after the other parts of the node"
 
 
-hide((OthersIdleStrategy,))
+hide((OthersIdleStrategy, PartTurns))
 seal((CompositeAgent,))

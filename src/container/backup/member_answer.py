@@ -131,13 +131,13 @@ def check_same_log(
     if term_id < last.leadership_term_id:
         raise ClusterError(
             f"{member} is in term {term_id} and the copy in term {last.leadership_term_id}: it is behind; if all "
-            f"members are, the cluster began anew from an older state: {BEGIN_ANEW}"
+            f"members are, the cluster began again from an older state: {BEGIN_ANEW}"
         )
     known = recording_log.find_term_entry(term_id)
     if known is not None and known.term_base_log_position != base:
         raise ClusterError(
             f"term {term_id} of {member} begins at {base}, that of the copy at {known.term_base_log_position}: the "
-            f"cluster began anew from an older state: {BEGIN_ANEW}"
+            f"cluster began again from an older state: {BEGIN_ANEW}"
         )
     if known is None and base < end:
         raise ClusterError(

@@ -263,7 +263,7 @@ class AsyncAeronCluster:
         return self._table.counts
 
     def metrics(self) -> ClientMetrics:
-        """What this client has done so far; requests for snapshots count as well. From any thread, also when it is
+        """Counts of this client so far; requests for snapshots count as well. From any thread, also when it is
         closed."""
         return replace(self._cluster.metrics(), unread=len(self._inbox))
 
@@ -550,7 +550,7 @@ class AsyncAeronCluster:
 
 
 class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
-    """What :func:`aconnect` returns: a coroutine, for ``await`` and tasks, that can be used in ``async with``."""
+    """The result of :func:`aconnect`: a coroutine, for ``await`` and tasks, that can be used in ``async with``."""
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, AsyncAeronCluster]]) -> None:
         self._connect = connect

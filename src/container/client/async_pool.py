@@ -68,7 +68,7 @@ _LOGGER = logging.getLogger("container.client")
 
 
 class _FirstListener(EgressListener):
-    """Of the pool's own session, which is nobody's: passes over what comes for it."""
+    """Listener of the pool's own session, which is nobody's: skips its messages."""
 
     def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
         """Passed over: a service may send to all sessions."""
@@ -80,7 +80,7 @@ class _FirstListener(EgressListener):
 
 
 class _Arrived(list[Any]):
-    """What the event loop has not looked at yet: the pool's thread appends, the loop takes from the front."""
+    """Messages that the event loop has not looked at yet: the pool's thread appends, the loop takes from the front."""
 
     read_bytes = 0  # of all messages so far, which the thread counts
     taken_bytes = 0  # of those, which the loop counts
@@ -166,7 +166,7 @@ class _Table(RequestTable):
         self._arrived = arrived
 
     def take(self, session_id: int, payload: bytes) -> bool:
-        """What correlate() raises, or its key, costs that message alone, which is taken for no reply."""
+        """An error of correlate(), or of its key, costs that message alone, which is taken for no reply."""
         try:
             return super().take(session_id, payload)
         except Exception as error:  # of a key that cannot be hashed or compared as well
@@ -225,7 +225,7 @@ class _PoolThread:
             self._nudges.put(None)
 
     def take(self) -> list[Any]:
-        """What has come since the last call, in order."""
+        """Messages since the last call, in order."""
         self._is_wake_due = False  # before it looks: what comes later wakes it again
         return self.arrived.take()
 
@@ -343,7 +343,7 @@ class _PoolThread:
 class AsyncPooledSession:
     """One session of an :class:`AsyncSessionPool`, made by :meth:`AsyncSessionPool.open`.
 
-    When it is lost the pool connects it again, with a new :attr:`cluster_session_id`; it goes on with what comes then.
+    When it is lost the pool connects it again, with a new :attr:`cluster_session_id`; it continues with later messages.
     """
 
     def __init__(self, pool: AsyncSessionPool) -> None:
@@ -362,7 +362,7 @@ class AsyncPooledSession:
 
     @property
     def cluster_session_id(self) -> int:
-        """Id of the session with the cluster that there is now; -1 while there is none."""
+        """Id of the present session with the cluster; -1 while there is none."""
         return self._session.cluster_session_id
 
     @property
@@ -382,7 +382,7 @@ class AsyncPooledSession:
 
     @property
     def close_reason(self) -> str | None:
-        """What ended it, or the session that it had last; None while it is connected."""
+        """The error that ended it, or its last session; None while it is connected."""
         return self._session.close_reason
 
     @property
@@ -554,7 +554,7 @@ class AsyncPooledSession:
 class AsyncSessionPool:
     """Sessions for one event loop that share one Aeron client; made by :meth:`connect`.
 
-    One session that is lost is connected again, and the rest goes on; when the streams of all are lost, so are all.
+    One lost session is connected again, and the rest continues; when the streams of all are lost, so are all.
     """
 
     def __init__(
@@ -687,7 +687,7 @@ class AsyncSessionPool:
         return None if self._correlate is None else self._thread.table.counts
 
     def metrics(self) -> ClientMetrics:
-        """What the pool has done so far, with all of its sessions; on the event loop, also when it is closed."""
+        """Counts of the pool so far, with all of its sessions; on the event loop, also when it is closed."""
         with self._thread.lock:
             found = self._pool.metrics()
         return replace(found, unread=sum(len(session._inbox) for session in self._sessions))

@@ -158,7 +158,7 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     @property
     def client(self) -> AsyncAeronCluster | None:
-        """The client of the session that there is now; None while there is none."""
+        """The client of the present session; None while there is none."""
         return self._client
 
     @property
@@ -610,7 +610,7 @@ def _is_waiting(entry: OutboxEntry) -> bool:
 
 
 def _fail(entry: OutboxEntry, error: ContainerError) -> None:
-    """Whoever waits for the entry's turn gets the error."""
+    """Give the error to those who wait for the entry's turn."""
     if _is_waiting(entry):
         entry.item.set_exception(error)
 
@@ -643,7 +643,7 @@ def areconnecting(
         outbox_messages: messages that may wait to be sent.
         outbox_bytes: bytes of them.
         resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose names
-            the driver resolves anew. When it raises OSError the attempt has failed.
+            the driver resolves again. When it raises OSError the attempt has failed.
 
     Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the first attempts.
     """

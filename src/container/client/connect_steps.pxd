@@ -32,6 +32,8 @@ cdef class ConnectSteps:
     cdef Subscription _subscription
     cdef EgressPoller _poller
     cdef dict _members                                  # _MemberIngress by member id
+    cdef bint _is_redirected                            # the one of _members is whom another calls the leader
+    cdef int64_t _leader_patience_ns                    # how long that one may take to listen
     cdef Publication _publication                       # the chosen one
     cdef int64_t _correlation_id
     cdef bytearray _request
@@ -45,6 +47,8 @@ cdef class ConnectSteps:
     cdef int _create_egress_subscription(self) except -1
     cdef int _create_ingress_publication(self) except -1
     cdef int _await_publication_connected(self) except -1
+    cdef int _set_members(self) except -1
+    cdef int _try_all_again(self) except -1
     cdef int _choose_member(self) except -1
     cdef object _no_member(self)
     cdef int _prepare_connect_request(self, str response_channel) except -1

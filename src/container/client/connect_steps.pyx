@@ -1,7 +1,8 @@
 """Connects a client to the cluster step by step; no step waits for anybody.
 
 The state machine is upstream's ``AeronCluster.AsyncConnect``, but a redirect is followed to the leader alone,
-and is an error where the ingress channel cannot lead there.
+and is an error where the ingress channel cannot lead there. Where that leader does not listen, or the member that was
+asked is gone, all members are tried again: they may be electing another leader.
 """
 import enum
 
@@ -40,6 +41,7 @@ cdef enum:
 
 cdef int64_t LOOK_INTERVAL_NS = 5_000_000               # for a driver: a look opens a file
 cdef int64_t NS_PER_S = 1_000_000_000
+cdef int64_t LEADER_PATIENCE_NS = 1_000_000_000         # for a leader to listen; doubles each time that it does not
 cdef str SESSION_LIMIT_DETAIL = "concurrent session limit"      # the consensus module's own words
 
 
@@ -162,15 +164,21 @@ cdef class ConnectSteps:
         self._correlation_id = NULL_VALUE
         self._begin_ns = self._look_ns = self._step_ns = self._clock.nano_time()
         self._deadline_ns = self._begin_ns + <int64_t> context.message_timeout_ns
-        self._members = {}
         self._tried = {}
-        if context.ingress_endpoints is not None:
-            for member_id, endpoint in parse_ingress_endpoints(context.ingress_endpoints).items():
-                self._members[member_id] = _member_ingress(member_id, endpoint)
+        self._leader_patience_ns = LEADER_PATIENCE_NS
+        self._set_members()
         if self._client is None:
             self._step = AWAIT_DRIVER
             self._choice = DriverChoice(context)
             self._look_for_driver()
+        return 0
+
+    cdef int _set_members(self) except -1:
+        self._is_redirected = False
+        self._members = {}
+        if self.context.ingress_endpoints is not None:
+            for member_id, endpoint in parse_ingress_endpoints(self.context.ingress_endpoints).items():
+                self._members[member_id] = _member_ingress(member_id, endpoint)
         return 0
 
     def __enter__(self):
@@ -343,6 +351,24 @@ cdef class ConnectSteps:
             self._choose_member()
         if self._publication is not None and self._publication.is_connected():
             self._prepare_connect_request(response_channel)
+        elif self._is_redirected and self.context.ingress_endpoints is not None and (
+                self._clock.nano_time() - self._step_ns >= self._leader_patience_ns):
+            self._leader_patience_ns *= 2
+            self._try_all_again()
+        return 0
+
+    cdef int _try_all_again(self) except -1:
+        # The member that was asked, or that others call the leader, is gone.
+        cdef _MemberIngress member
+        for member in self._members.values():
+            if self._is_redirected or (self._publication is not None and member.publication is self._publication):
+                self._tried[f"{member.member_id}={member.endpoint}"] = member.outcome()
+        if self._publication is not None:
+            self._publication.close()
+            self._publication = None
+        self._close_members(None)
+        self._set_members()
+        self._step = AWAIT_PUBLICATION_CONNECTED
         return 0
 
     cdef int _choose_member(self) except -1:
@@ -396,6 +422,8 @@ cdef class ConnectSteps:
         cdef int64_t result = self._publication.offer(_data(self._request), len(self._request))
         if result > 0:
             self._step = POLL_RESPONSE
+        elif result == NOT_CONNECTED and self.context.ingress_endpoints is not None:
+            self._try_all_again()
         elif result in (NOT_CONNECTED, CLOSED, MAX_POSITION_EXCEEDED):
             raise ClusterUnavailableError(
                 f"unexpected loss of connection to the cluster: {publication_result_name(result)} on "
@@ -405,6 +433,8 @@ cdef class ConnectSteps:
     cdef int _poll_response(self) except -1:
         self._poller.poll()
         if not self._poller.is_complete or self._poller.correlation_id != self._correlation_id:
+            if self.context.ingress_endpoints is not None and not self._publication.is_connected():
+                self._try_all_again()
             return 0
         if self._poller.encoded_challenge is not None:
             return self._prepare_challenge_response()
@@ -438,6 +468,7 @@ cdef class ConnectSteps:
         self._close_members(kept)
         self._publication = kept
         self._members = {leader_member_id: leader}
+        self._is_redirected = True
         self._step = AWAIT_PUBLICATION_CONNECTED
         return 0
 

@@ -1,4 +1,4 @@
-"""What a client of the cluster receives: implement :class:`EgressListener` or :class:`ControlledEgressListener`."""
+"""Events of a client of the cluster: implement :class:`EgressListener` or :class:`ControlledEgressListener`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EventCode(enum.IntEnum):
 
 
 class AdminRequestType(enum.IntEnum):
-    """What an admin request asks for (schema enum ``AdminRequestType``)."""
+    """Kind of an admin request (schema enum ``AdminRequestType``)."""
 
     SNAPSHOT = 0
 
@@ -33,23 +33,23 @@ class AdminResponseCode(enum.IntEnum):
 
 
 class Action(enum.IntEnum):
-    """What becomes of a message after a callback of a :class:`ControlledEgressListener`; the values are Aeron's."""
+    """Fate of a message after a callback of a :class:`ControlledEgressListener`; the values are Aeron's."""
 
     ABORT = 1
     """The message is not consumed and the poll ends: the next one delivers it again."""
     BREAK = 2
     """The message is consumed and the poll ends."""
     COMMIT = 3
-    """The message is consumed, and the cluster may send more immediately; the poll goes on."""
+    """The message is consumed, and the cluster may send more immediately; the poll continues."""
     CONTINUE = 4
-    """The message is consumed, and the poll goes on."""
+    """The message is consumed, and the poll continues."""
 
 
 LISTENER_RULE = "an EgressListener or a ControlledEgressListener, or an EgressHandler in Cython"
 
 
 class SessionEventListener:
-    """What both kinds of listener receive beside messages: derive from :class:`EgressListener` or
+    """Events that both kinds of listener receive beside messages: derive from :class:`EgressListener` or
     :class:`ControlledEgressListener`.
 
     :meth:`AeronCluster.poll_egress` calls a listener, on its thread, for what the cluster sends to this client's

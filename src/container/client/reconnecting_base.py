@@ -34,7 +34,7 @@ KEYWORDS = (
     "outbox_bytes",
     "resolve",
 )
-"""What both functions take beside the settings."""
+"""Arguments of both functions beside the settings."""
 
 
 class ConnectionListener:
@@ -105,7 +105,7 @@ class ReconnectingBase:
         )
 
     def metrics(self) -> ClientMetrics:
-        """What the client has done so far, over all sessions. A request's round trip begins when it is sent first."""
+        """Counts of the client so far, over all sessions. A request's round trip begins when it is sent first."""
         session = self._counted.metrics() if self._counted is not None else ClientMetrics()
         return self._totals(session, self.request_counts)
 
@@ -117,7 +117,7 @@ class ReconnectingBase:
         self._counted = None
 
     def _totals(self, session: ClientMetrics, counts: RequestCounts) -> ClientMetrics:
-        """What the client has done in its sessions that ended and in the one of now."""
+        """Counts of the client's ended sessions and of the present one."""
         ended = self._ended
         return ClientMetrics(
             sent=ended.sent + session.sent,
@@ -150,7 +150,7 @@ class ReconnectingBase:
 
     @property
     def error(self) -> ContainerError | None:
-        """What ended the last session or attempt, or the client; None while there is a session."""
+        """The error that ended the last session or attempt, or the client; None while there is a session."""
         return self._machine.error
 
     @property
@@ -164,7 +164,7 @@ class ReconnectingBase:
         return len(self._outbox)
 
     def _why_unsent(self, session: AeronCluster | AsyncAeronCluster | None, awaited: str | None = None) -> str:
-        """What a message waited for that was not accepted in time; ``awaited`` is what a connect waits for."""
+        """The reason why a message was not accepted in time; ``awaited`` is what a connect waits for."""
         where = self._context.ingress_endpoints or self._context.ingress_channel
         if session is not None and self.error is None:
             return (

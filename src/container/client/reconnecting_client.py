@@ -57,7 +57,7 @@ _PAUSE_S = 0.001
 
 
 class _Item:
-    """What waits to be sent, or for its reply."""
+    """A message that waits to be sent, or for its reply."""
 
     __slots__ = (
         "deadline_ns",
@@ -139,7 +139,7 @@ class ReconnectingClient(ReconnectingBase):
 
     @property
     def cluster(self) -> AeronCluster | None:
-        """The client of the session that there is now; None while there is none."""
+        """The client of the present session; None while there is none."""
         return self._cluster
 
     # Sending

@@ -41,7 +41,7 @@ class ConnectionState(enum.Enum):
 
 
 class OutboxPolicy(enum.Enum):
-    """What becomes of a message for which the outbox has no room."""
+    """Fate of a message for which the outbox has no room."""
 
     REFUSE = "refuse"
     """It is refused immediately, with OutboxFullError."""
@@ -187,7 +187,7 @@ class Reconnection:
 
 
 def attempt_error(error: OSError) -> ContainerError:
-    """What an OSError of an attempt to connect means: retryable, unless somebody has to change a file or a setting."""
+    """Meaning of an OSError of an attempt to connect: retryable, unless somebody has to change a file or a setting."""
     needs_a_hand = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
     kind = ClusterError if needs_a_hand else ClusterUnavailableError
     failed = kind(f"the attempt to connect failed: {type(error).__name__}: {error}")
@@ -207,7 +207,7 @@ class OutboxEntry:
 
 
 class Outbox:
-    """What waits to be sent, oldest first, within a limit of messages and of bytes.
+    """Messages that wait to be sent, oldest first, within a limit of messages and of bytes.
 
     Counts what is in it and not what is under way: an entry that is taken and not sent after all is put back, to its
     place.

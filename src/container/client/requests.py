@@ -157,7 +157,7 @@ class Verdict(NamedTuple):
 
 
 class Deadlines[T]:
-    """What has a deadline, the first that comes first. ``is_over`` says what has ended before its own."""
+    """Entries by deadline, the earliest first. ``is_over`` says which have ended before their own."""
 
     def __init__(self, is_over: Callable[[T], bool]) -> None:
         self._is_over = is_over

@@ -27,7 +27,7 @@ _SUCCESSOR_NS = 2 * _NS_PER_S  # for the event of a new leader of several member
 
 
 class Signs(NamedTuple):
-    """What a session has seen so far: ``heard`` and ``sent`` count messages of both directions; ``is_owed`` is whether
+    """Traffic of a session so far: ``heard`` and ``sent`` count messages of both directions; ``is_owed`` is whether
     a word of the cluster is to be expected; ``is_connected`` whether there is a leader."""
 
     heard: int
@@ -37,7 +37,7 @@ class Signs(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """What becomes of a session when a probe has connected."""
+    """Fate of a session when a probe has connected."""
 
     WAIT = "wait"
     KEEP = "keep"
@@ -119,7 +119,7 @@ class Silence:
         self._failures += 1
 
     def judge(self, *, term: int, is_connected: bool, probe_term: int, now_ns: int) -> Verdict:
-        """What becomes of the session of ``term``, as the probe has one of ``probe_term``: ask until it is no WAIT."""
+        """Fate of the session of ``term``, as the probe has one of ``probe_term``: ask until it is no WAIT."""
         if is_connected and (term == probe_term or (self._has_others and probe_term < term)):
             self._needless += 1
             self._needless_ns = now_ns

@@ -4,6 +4,8 @@ A position alone says nothing about what a member has: a leader that was cut off
 did. So a member counts for the commit position only as far as its log is known to be the leader's (upstream counts the
 position whatever term the log is of).
 """
+from itertools import zip_longest
+
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
@@ -25,6 +27,7 @@ NATIVE_PROTOCOL_VERSION = 1 << 16 | NATIVE_PATCH
 
 _EXAMPLE = "0,host:9010,host:9020,host:9030,host:9040,host:8010"
 _ATTRIBUTES = "id,ingress,consensus,log,catchup,archive[,archive response[,egress response]]"
+_ENDPOINTS = ("ingress", "consensus", "log", "catchup", "archive", "archive response", "egress response")
 
 
 cdef int compare_log(
@@ -263,6 +266,31 @@ cdef class ClusterMembers:
         cdef ClusterMember member
         for member in self.members:
             member.is_leader = member.id == leader_member_id
+
+    def differences(self, str text not None):
+        """Where another list of members, as in ``cluster_members``, differs from this one (list of str).
+
+        Nothing where it is no list: who knows what later versions say there.
+        """
+        cdef ClusterMember member, other
+        cdef dict others = None
+        cdef list found = []
+        try:
+            others = {other.id: other for other in parse_cluster_members(text)}
+        except ConfigurationError:
+            pass
+        if others is None:
+            return found
+        for member_id in sorted(self._by_id.keys() | others.keys()):
+            member, other = self._by_id.get(member_id), others.get(member_id)
+            if member is None or other is None:
+                found.append(f"member {member_id} is in {'its' if member is None else 'this'} one alone")
+                continue
+            for name, ours, theirs in zip_longest(_ENDPOINTS, member.endpoints.split(","), other.endpoints.split(",")):
+                if ours != theirs:
+                    found.append(f"{name} of member {member_id} is {theirs or 'not given'} there and "
+                                 f"{ours or 'not given'} here")
+        return found
 
     def encode(self):
         """The members as in the setting ``cluster_members`` (str)."""

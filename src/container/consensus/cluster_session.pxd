@@ -58,6 +58,7 @@ cdef class ClusterSession:
     cdef int closing(self, int32_t close_reason) except -1
     cdef int closed_at(self, int64_t log_position) except -1
     cdef int restore(self) except -1
+    cdef int reopen(self) except -1
     cdef int load(self, int64_t correlation_id, int64_t opened_log_position, int32_t close_reason) except -1
     cdef int answer_to(self, int64_t correlation_id, int64_t now_ns) except -1
     cdef int refuse(self, int32_t code, str detail) except -1

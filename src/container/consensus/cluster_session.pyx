@@ -201,6 +201,12 @@ cdef class ClusterSession:
         self.state = CLOSING
         return 0
 
+    cdef int reopen(self) except -1:
+        """It is not to be closed after all."""
+        self.close_reason = NULL_CLOSE_REASON
+        self.state = OPEN
+        return 0
+
     cdef int load(self, int64_t correlation_id, int64_t opened_log_position, int32_t close_reason) except -1:
         """What a snapshot has of it."""
         self.correlation_id = correlation_id

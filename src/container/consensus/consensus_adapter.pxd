@@ -14,6 +14,8 @@ cdef class ConsensusAdapter(FragmentHandler):
     cdef ConsensusEventHandler _handler
     cdef ClusterMembers _members
     cdef SessionFragmentAssembler _assembler
+    cdef bytes _list                            # of members, as this one has it
+    cdef dict _other_lists                      # the last one of a member that differs, by its id
     cpdef int poll(self) except -1
     cdef int forget_lost(self) except -1        # what publishers began to send that are gone
     cpdef int close(self) except -1
@@ -24,6 +26,8 @@ cdef class ConsensusAdapter(FragmentHandler):
     cdef int _on_new_leadership_term(self, const uint8_t* buffer, size_t length) except -1
     cdef int _on_catchup_position(self, const uint8_t* buffer, size_t length) except -1
     cdef bint _is_from(self, int32_t member_id, str message) except -1
+    cdef int _check_list(
+        self, int32_t member_id, int32_t protocol_version, const uint8_t* buffer, size_t length) except -1
     cdef bint _is_for(self, int32_t member_id, str message) except -1
     cdef int _dispatch_request(
         self, const MessageHeader* message, const uint8_t* buffer, size_t length, Image image) except -1

@@ -8,16 +8,19 @@ A sender of an older version leaves fields out, and any may leave them null. The
 position, no flags, no start-up, no vote for the candidate. A NewLeadershipTerm of upstream's has no protocol version:
 -1.
 """
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memcmp
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
 from container.common.values import shown
+from container.consensus import cluster_member
 from container.consensus.channels import is_destination
 from container.consensus.cluster_member cimport ClusterMembers
 from container.consensus.consensus_event_handler cimport ConsensusEventHandler
-from container.errors import CodecError
+from container.errors import CodecError, ConfigurationError
 from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.frames cimport ACTION_CONTINUE, NULL_VALUE, FrameHeader
@@ -28,7 +31,10 @@ cdef enum:
     NULL_POSITION = -1
     NO_FLAGS = 0
     MAX_STANDBY_SNAPSHOT_LENGTH = 64 * 1024     # of the message: it is kept, also of who is not authenticated
+    MAX_LIST_LENGTH = 4096              # of a list of members that is compared
     VERSION_WITHOUT_PROTOCOL = 17       # up to here nothing of upstream's is where ours has the protocol version
+
+cdef int32_t NATIVE_PROTOCOL_VERSION = cluster_member.NATIVE_PROTOCOL_VERSION
 
 
 cdef class ConsensusAdapter(FragmentHandler):
@@ -45,6 +51,8 @@ cdef class ConsensusAdapter(FragmentHandler):
         self._subscription = subscription
         self._handler = handler
         self._members = members
+        self._list = members.encode().encode("ascii", "replace")
+        self._other_lists = {}
         self._assembler = SessionFragmentAssembler(self)
 
     cpdef int poll(self) except -1:
@@ -115,6 +123,8 @@ cdef class ConsensusAdapter(FragmentHandler):
             check_codec(codec.canvass_position_wrap(&canvass, buffer, length), "CanvassPosition")
             member_id = codec.canvass_position_follower_member_id(&canvass)
             if self._is_from(member_id, "CanvassPosition"):
+                if length > codec.CANVASS_POSITION_ENCODED_LENGTH:
+                    self._check_list(member_id, codec.canvass_position_protocol_version(&canvass), buffer, length)
                 self._handler.on_canvass_position(
                     codec.canvass_position_log_leadership_term_id(&canvass),
                     codec.canvass_position_log_position(&canvass), codec.canvass_position_leadership_term_id(&canvass),
@@ -218,6 +228,26 @@ cdef class ConsensusAdapter(FragmentHandler):
             f"{message} of member {member_id}: the others of this cluster are "
             f"{[each.id for each in self._members.others()]}")
         return False
+
+    cdef int _check_list(
+            self, int32_t member_id, int32_t protocol_version, const uint8_t* buffer, size_t length) except -1:
+        """Report, once, a native member whose list of members is not this one's."""
+        cdef const uint8_t* data = buffer + codec.CANVASS_POSITION_ENCODED_LENGTH
+        cdef bytes text
+        length -= codec.CANVASS_POSITION_ENCODED_LENGTH
+        if protocol_version != NATIVE_PROTOCOL_VERSION or length > MAX_LIST_LENGTH or (
+                length == <size_t> len(self._list) and memcmp(data, <const char*> self._list, length) == 0):
+            return 0
+        text = PyBytes_FromStringAndSize(<const char*> data, <Py_ssize_t> length)
+        if self._other_lists.get(member_id) == text:
+            return 0
+        self._other_lists[member_id] = text
+        differences = self._members.differences(text.decode("ascii", "replace"))
+        if differences:
+            self._handler.on_failed_message(ConfigurationError(
+                f"member {member_id} has another list of members than this one, member {self._members.this_member.id}: "
+                f"{'; '.join(differences)}: give all members the same list"))
+        return 0
 
     cdef bint _is_for(self, int32_t member_id, str message) except -1:
         """Whether that is this member's id, as the addressee's of a message must be; else report it."""

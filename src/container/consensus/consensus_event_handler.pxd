@@ -98,6 +98,7 @@ cdef class ConsensusEventHandler(Agent):
         int32_t time_unit, int32_t app_version) except -1
 
     # from a snapshot of a consensus module
+    cdef int on_failed_log(self, object error) except -1
     cdef int on_load_state(self, int64_t next_session_id, int64_t next_service_session_id,
                            int64_t log_service_session_id, int32_t pending_message_capacity) except -1
     cdef int on_load_session(

@@ -162,6 +162,9 @@ cdef class ConsensusEventHandler(Agent):
             int64_t term_base_log_position, int32_t time_unit, int32_t app_version) except -1:
         return 0
 
+    cdef int on_failed_log(self, object error) except -1:
+        raise error
+
     cdef int on_load_state(
             self, int64_t next_session_id, int64_t next_service_session_id, int64_t log_service_session_id,
             int32_t pending_message_capacity) except -1:

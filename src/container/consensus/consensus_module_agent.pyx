@@ -757,6 +757,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 leadership_term_id, log_position, term_base_log_position)
         return 0
 
+    cdef int on_failed_log(self, object error) except -1:
+        """A message of the log cannot be decoded or applied."""
+        self._on_error(error)
+        self._termination.terminate(False, f"the log cannot be applied: {message_of(error)}")
+        return 0
+
     cdef int _check_version(self, int32_t time_unit, int32_t app_version) except -1:
         """End this member where it may not go on with the log, or with its leader."""
         try:

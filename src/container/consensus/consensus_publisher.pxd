@@ -10,6 +10,7 @@ cdef class ConsensusPublisher:
     cdef object _on_error
     cdef list _others                           # of ClusterMember
     cdef list _pending                          # of PendingAdd: what was asked for, for each of these, or None
+    cdef bytearray _canvass                     # a CanvassPosition, and the list of members behind it
     cdef int32_t _member_id
     cdef int32_t _stream_id
     cdef int _missing_count                     # how many of the others have no publication

@@ -3,6 +3,7 @@
 A send tries up to three times and never waits. What was not sent then, as to a member that is not there or does not
 read, is not sent later: whoever needs it to arrive says it again.
 """
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
@@ -26,6 +27,7 @@ from container.transport.streams cimport PendingAdd, Publication, publication_re
 
 cdef enum:
     SEND_ATTEMPTS = 3
+    MAX_LIST_LENGTH = 4096                  # of a list of members that is sent: far below any longest message
     ADD_INTERVAL_NS = 1_000_000_000         # after the driver has refused
     TERM_BLOCK_LENGTH = NEW_LEADERSHIP_TERM_BLOCK_LENGTH + 4        # with the protocol version behind upstream's fields
     TERM_LENGTH = SBE_HEADER_LENGTH + TERM_BLOCK_LENGTH
@@ -58,6 +60,10 @@ cdef class ConsensusPublisher:
         self._on_error = on_error
         self._stream_id = stream_id
         self._member_id = members.this_member.id
+        text = members.encode().encode("ascii", "replace")
+        self._canvass = bytearray(CANVASS_POSITION_ENCODED_LENGTH)
+        if len(text) <= MAX_LIST_LENGTH:        # it is no reason to lose the message
+            self._canvass += text
         self._others = members.others()
         self._pending = [None] * len(self._others)
         self._add_due_ns = [0] * len(self._others)
@@ -123,12 +129,15 @@ cdef class ConsensusPublisher:
     cpdef bint canvass_position(
             self, ClusterMember member, int64_t log_leadership_term_id, int64_t log_position,
             int64_t leadership_term_id) except -1:
-        """CanvassPosition (50): without a leader, how far this member's log goes."""
-        cdef uint8_t message[CANVASS_POSITION_ENCODED_LENGTH]
+        """CanvassPosition (50): without a leader, how far this member's log goes.
+
+        Its list of members is behind all that upstream reads, as in ``cluster_members``: a native one says where its
+        own differs.
+        """
         canvass_position_encode(
-            message, sizeof(message), log_leadership_term_id, log_position, leadership_term_id, self._member_id,
-            PROTOCOL_VERSION)
-        return self._send(member, message, sizeof(message))
+            <uint8_t*> PyByteArray_AS_STRING(self._canvass), len(self._canvass), log_leadership_term_id, log_position,
+            leadership_term_id, self._member_id, PROTOCOL_VERSION)
+        return self._send(member, <const uint8_t*> PyByteArray_AS_STRING(self._canvass), len(self._canvass))
 
     cpdef bint request_vote(
             self, ClusterMember member, int64_t log_leadership_term_id, int64_t log_position,

@@ -185,7 +185,7 @@ class Election:
         self._log_replication: LogReplication | None = None
         self._has_log_subscription = False
         self._has_live_destination = False
-        self._is_join_begun = False
+        self._is_join_begun = self._has_recorded_live_log = False
         self._last_published_append_position = NULL_POSITION
         self._last_published_commit_position = 0
         now_ns = host.now_ns()
@@ -196,6 +196,8 @@ class Election:
         self._deadline_ns = now_ns
         self._lost_ballots = 0
         self._refused_leader_since_ns: int | None = None
+        # The term of a leader that was refused until a ballot was over, and that of the vote for which it was.
+        self._refused_terms = (NULL_VALUE, NULL_VALUE)
         self._time_of_last_leader_ns = now_ns
         if is_node_startup:
             # The file says no more than that it voted, or asked for votes.
@@ -269,7 +271,9 @@ class Election:
                 )
         if log_leadership_term_id < self.leadership_term_id:
             if self._host.role == Role.LEADER:
-                self._publish_new_leadership_term(follower, log_leadership_term_id, self._quorum_position(now_ns))
+                self._publish_new_leadership_term(
+                    follower, log_leadership_term_id, self._quorum_position(now_ns), is_answer=True
+                )
         elif log_leadership_term_id > self.leadership_term_id and self.state in _LEADER_STATES:
             raise ClusterEvent(
                 f"a newer term than {self.leadership_term_id}, which this member leads: the log of member "
@@ -304,7 +308,7 @@ class Election:
             self._place_vote(candidate, candidate_term_id, False)
             if self._host.role == Role.LEADER:
                 self._publish_new_leadership_term(
-                    candidate, log_leadership_term_id, self._quorum_position(self._host.now_ns())
+                    candidate, log_leadership_term_id, self._quorum_position(self._host.now_ns()), is_answer=True
                 )
         elif self.state in _VOTING_STATES or self.state is _S.INIT:
             self.candidate_term_id = self._host.propose_max_candidate_term_id(candidate_term_id, log_position)
@@ -358,7 +362,7 @@ class Election:
         if self._truncation is not None or (state in _VOTING_STATES and now_ns < self._pause_until_ns):
             return
         if state is _S.CANVASS:
-            if message.leadership_term_id < self._members.voted_term_id:
+            if message.leadership_term_id < self._members.voted_term_id and not self._has_refused(message):
                 self._refuse_leader(leader, message)
             else:
                 self._follow(leader, message)
@@ -534,7 +538,15 @@ class Election:
                 f"{self._members.voted_term_id} in which this member may have voted for another",
             )
         elif message.protocol_version == NULL_VALUE and self._is_refusing(now_ns):
+            self._refused_terms = message.leadership_term_id, self._members.voted_term_id
             self._follow(leader, message)
+
+    def _has_refused(self, message: NewLeadershipTerm) -> bool:
+        """Whether it has refused a leader of upstream's for that vote: once is enough, however far the way."""
+        return message.protocol_version == NULL_VALUE and self._refused_terms == (
+            message.leadership_term_id,
+            self._members.voted_term_id,
+        )
 
     def _is_refusing(self, now_ns: int) -> bool:
         since_ns = self._refused_leader_since_ns
@@ -585,11 +597,18 @@ class Election:
                 self._enter(_S.LEADER_INIT, now_ns, "nothing to replay")
             work_count += 1
         else:
-            work_count += self._log_replay.do_work()
+            progress = self._log_replay.do_work()
+            work_count += progress
+            if progress or self._host.is_taking_snapshot():
+                self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
             if self._log_replay.is_done():
                 self._stop_replay()
                 self.log_position = self.append_position
                 self._enter(_S.LEADER_INIT, now_ns, "log replay done")
+            elif self._members.count() > 1:
+                # The others wait for this member, which says that it leads: the services of another one may go on. A
+                # snapshot that is in the log may take long, on all of them.
+                self._check_deadline(now_ns, "services and archive to go on with the replay of the log")
         return work_count + self._publish_as_leader(self._quorum_position(now_ns), now_ns)
 
     def _leader_init(self, now_ns: int) -> int:
@@ -682,16 +701,17 @@ class Election:
         for member in self._members.members:
             # Who has not said yet what it is says so in its next canvass.
             if member is not self._this_member and member.protocol_version != NULL_VALUE:
-                self._publish_new_leadership_term(member, log_term_id, quorum_position)
+                self._publish_new_leadership_term(member, log_term_id, quorum_position, is_answer=False)
         return 1
 
     def _publish_new_leadership_term(
-        self, member: ClusterMember, log_leadership_term_id: int, quorum_position: int
+        self, member: ClusterMember, log_leadership_term_id: int, quorum_position: int, *, is_answer: bool
     ) -> None:
         if self.log_session_id is not None:
             if member.is_upstream():
                 # Its own leaders count as here: what members said in another term as well. With 0 it would wait for
-                # this member for ever; unless it is known to have something to copy first, it can wait for more.
+                # this member for ever, unless it asks and has something to copy first. Only in an answer: what comes
+                # at intervals may wait for it until it has copied that.
                 self._upstream_commit_position = max(
                     self._upstream_commit_position,
                     self.log_position,
@@ -701,7 +721,7 @@ class Election:
                 if (
                     quorum_position == 0
                     and self.append_position > 0
-                    and not (NULL_POSITION < member.log_position < self.append_position)
+                    and not (is_answer and NULL_POSITION < member.log_position < self.append_position)
                 ):
                     return
             self._host.publish_new_leadership_term(
@@ -913,7 +933,8 @@ class Election:
         return 1
 
     def _follower_catchup_await(self, now_ns: int) -> int:
-        if not self._poll_join_as_follower(now_ns, "the log to catch up with"):
+        assert self.leader is not None
+        if not self._poll_join_as_follower(now_ns, f"the log to catch up with, from member {self.leader.id}"):
             return 0
         self._enter(_S.FOLLOWER_CATCHUP, now_ns, "")
         return 1
@@ -955,13 +976,22 @@ class Election:
         if self._poll_join_as_follower(now_ns, "the live log"):
             self._enter(_S.FOLLOWER_READY, now_ns, "")
             return 1
-        # The leader waits for what is recorded here and not for the services.
-        return self._say_append_position(self.append_position, now_ns) if self._is_join_begun else 0
+        if not self._is_join_begun:
+            return 0
+        # The leader waits for what is recorded here and not for the services: without that it may have no quorum for as
+        # long as they take.
+        position = self.append_position
+        if self._records_early() and self._host.recorded_position() > position:
+            position = self._host.recorded_position()
+            if not self._has_recorded_live_log:
+                self._record_own_term()  # again: a new log had no recording before
+                self._has_recorded_live_log = True
+        return self._say_append_position(position, now_ns)
 
     def _follower_ready(self, now_ns: int) -> int:
         assert self.leader is not None
         if self._host.send_append_position(
-            self.leader, self.leadership_term_id, self.log_position, APPEND_POSITION_FLAG_NONE
+            self.leader, self.leadership_term_id, self.append_position, APPEND_POSITION_FLAG_NONE
         ):
             self._complete(now_ns)
         else:
@@ -1122,7 +1152,8 @@ class Election:
         self.leader = None
         self.log_session_id = None
         self._catchup_join_position = NULL_POSITION
-        self._has_log_subscription = self._has_live_destination = self._is_join_begun = False
+        self._has_log_subscription = self._has_live_destination = False
+        self._is_join_begun = self._has_recorded_live_log = False
         self._last_published_append_position = NULL_POSITION
         self._last_published_commit_position = 0
 

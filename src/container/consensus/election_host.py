@@ -237,6 +237,9 @@ class ElectionHost(Protocol):
     def poll_join_as_follower(self) -> bool:
         """Whether the log is recorded and all services have joined it."""
 
+    def recorded_position(self) -> int:
+        """How far the log is recorded that this member joins; -1 where it is not."""
+
     def send_catchup_position(self, leader: ClusterMember, leadership_term_id: int, log_position: int) -> bool:
         """Send CatchupPosition; False while it did not go, or the endpoint's port is not known yet."""
 

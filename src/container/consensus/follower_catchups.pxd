@@ -17,10 +17,12 @@ cdef class FollowerCatchups:
     cdef LogPublisher _log_publisher
     cdef LogRecording _recording
     cdef dict _replays                          # of a member id: its ArchiveRequest
+    cdef set _reached                           # ids of members that had a replay since this one leads
     cdef list _given_up                         # ArchiveRequest of those that end once they have begun
     cdef int begin(self, ClusterMember follower, int64_t log_position, str endpoint) except -1
     cdef int poll(self) except -1
     cdef int complete(self, ClusterMember follower, int64_t leadership_term_id, int flags) except -1
+    cdef bint is_of_this_log(self, ClusterMember follower, int flags) except -1
     cdef int stop(self, ClusterMember follower) except -1
     cdef int stop_all(self) except -1
     cdef int _end(self, ArchiveRequest request) except -1

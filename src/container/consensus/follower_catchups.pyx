@@ -4,6 +4,7 @@ Upstream: ConsensusModuleAgent.java (onCatchupPosition, trackCatchupCompletion, 
 """
 from libc.stdint cimport INT64_MAX, int64_t
 
+from container.archive import error_codes
 from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.error_texts import message_of
@@ -18,6 +19,10 @@ from container.errors import ArchiveError, ClusterEvent
 from container.transport.frames cimport NULL_VALUE
 
 cdef int FLAG_CATCHUP = APPEND_POSITION_FLAG_CATCHUP
+
+_TOO_SHORT = (
+    "; where this member has deleted that part of the log (aeron.cluster.snapshots.retained), start that one with the "
+    "archive's and the cluster's directories of a backup")
 
 
 cdef class FollowerCatchups:
@@ -34,7 +39,7 @@ cdef class FollowerCatchups:
                  LogPublisher log_publisher not None, LogRecording recording not None):
         self._settings, self._on_error = context.settings, context.counted_error_handler
         self._archive, self._publisher, self._log_publisher = archive, publisher, log_publisher
-        self._recording, self._replays, self._given_up = recording, {}, []
+        self._recording, self._replays, self._reached, self._given_up = recording, {}, set(), []
 
     cdef int begin(self, ClusterMember follower, int64_t log_position, str endpoint) except -1:
         """Replay the log to a member from a position on, unless that goes on already."""
@@ -47,6 +52,7 @@ cdef class FollowerCatchups:
             self._settings.log_stream_id, NULL_VALUE)
         self._archive.follow(request)           # what ends the replay later is an error of this one as well
         self._replays[follower.id] = request
+        self._reached.add(follower.id)
         return 0
 
     cdef int poll(self) except -1:
@@ -57,8 +63,9 @@ cdef class FollowerCatchups:
             for member_id, request in list(self._replays.items()):
                 if request.error is not None:
                     del self._replays[member_id]
+                    advice = "" if request.error.code != error_codes.INVALID_POSITION else _TOO_SHORT
                     self._on_error(ClusterEvent(
-                        f"catchup replay of member {member_id} failed - {message_of(request.error)}"))
+                        f"catchup replay of member {member_id} failed - {message_of(request.error)}{advice}"))
         if self._given_up:
             given_up, self._given_up = self._given_up, []
             for request in given_up:
@@ -73,6 +80,10 @@ cdef class FollowerCatchups:
             # Lost, it is said again to the next AppendPosition, which still has the flag.
             self._publisher.stop_catchup(follower, leadership_term_id)
         return 0
+
+    cdef bint is_of_this_log(self, ClusterMember follower, int flags) except -1:
+        """Whether a member of upstream's says of this leader's log, in the term that it has read, what it records."""
+        return bool(flags & FLAG_CATCHUP and follower.is_upstream() and follower.id in self._reached)
 
     cdef int stop(self, ClusterMember follower) except -1:
         """End the replay of a member, if there is one."""
@@ -97,6 +108,7 @@ cdef class FollowerCatchups:
         cdef ArchiveRequest request
         cdef dict replays = self._replays
         self._replays = {}
+        self._reached.clear()
         for request in replays.values():
             self._end(request)
         return 0

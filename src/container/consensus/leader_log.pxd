@@ -7,7 +7,7 @@ from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.service_joins cimport ServiceJoins
 from container.transport.transport_seam cimport Client
-from container.transport.streams cimport PendingAdd
+from container.transport.streams cimport PendingAdd, Publication
 
 
 cdef class LeaderLog:
@@ -27,6 +27,7 @@ cdef class LeaderLog:
     cdef int begin_publication(self, int64_t append_position) except -1
     cdef object poll_publication(self)
     cdef int poll_destinations(self, int64_t now_ns) except -1
+    cdef int _begin_destination(self, Publication publication, ClusterMember member, int64_t now_ns) except -1
     cdef int _poll_destination(self, ClusterMember member, PendingAdd pending, int64_t now_ns) except -1
     cpdef int close_publishing(self) except -1
     cdef int begin_join(self, int64_t log_position, int32_t session_id, bint is_startup) except -1

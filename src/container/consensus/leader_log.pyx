@@ -80,11 +80,18 @@ cdef class LeaderLog:
         for member, due_ns in list(self._missing.items()):
             if now_ns >= due_ns:
                 del self._missing[member]
-                self._pending[member] = publication.begin_add_destination(
-                    channels.destination(self._settings.log_channel, member.log_endpoint))
+                self._begin_destination(publication, member, now_ns)
         for member in list(self._pending):
             work_count += self._poll_destination(member, self._pending[member], now_ns)
         return work_count
+
+    cdef int _begin_destination(self, Publication publication, ClusterMember member, int64_t now_ns) except -1:
+        try:
+            self._pending[member] = publication.begin_add_destination(
+                channels.destination(self._settings.log_channel, member.log_endpoint))
+        except Exception as error:
+            self._try_later(member, error, now_ns)
+        return 0
 
     cdef int _poll_destination(self, ClusterMember member, PendingAdd pending, int64_t now_ns) except -1:
         failure = None
@@ -95,9 +102,12 @@ cdef class LeaderLog:
             failure = error
         del self._pending[member]
         if failure is not None:
-            self._missing[member] = now_ns + ADD_INTERVAL_NS
-            self._on_error(ClusterEvent(f"the log does not go to member {member.id} yet: {message_of(failure)}"))
+            self._try_later(member, failure, now_ns)
         return 1
+
+    def _try_later(self, ClusterMember member, failure, int64_t now_ns):
+        self._missing[member] = now_ns + ADD_INTERVAL_NS
+        self._on_error(ClusterEvent(f"the log does not go to member {member.id} yet: {message_of(failure)}"))
 
     cpdef int close_publishing(self) except -1:
         """Forget what the driver was asked for; the publication stays its publisher's."""

@@ -1,6 +1,7 @@
 """The log in: what a follower reads, and what a start replays, up to a position. Upstream: LogAdapter.java.
 
-What cannot be decoded ends the member: it would not know what the others know.
+What cannot be decoded or applied ends the member, different from upstream, which passes it over: it would not know what
+the others know, and its next snapshot would not either.
 """
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
@@ -37,9 +38,14 @@ cdef class LogAdapter(FragmentHandler):
         return 0
 
     cdef int poll(self, int64_t limit_position) except -1:
+        cdef int fragment_count = 0
         if self.image is None:
             return 0
-        return self.image.bounded_controlled_poll(self._assembler, limit_position, self._fragment_limit)
+        try:
+            fragment_count = self.image.bounded_controlled_poll(self._assembler, limit_position, self._fragment_limit)
+        except Exception as error:              # the image is behind that message by now
+            self._handler.on_failed_log(error)
+        return fragment_count
 
     cdef bint is_image_closed(self) noexcept:
         return self.image is None or self.image.is_closed()

@@ -21,7 +21,8 @@ from container.files.recording_log import NULL_VALUE, RecordingLog
 from container.storage.storage_seam import CREATE, NO_FOLLOW, Storage
 
 _SESSION_ID = struct.Struct("<i")
-_LENGTH_MAX = 1 << 16
+_MOST = 16
+"""So many sessions are noted. An archive that has begun nothing for the ones before them does not do so any more."""
 
 
 class LogOrphans:
@@ -62,7 +63,11 @@ class LogOrphans:
         is_new = not self._storage.exists(self._path)
         file = self._storage.open_file(self._path, CREATE if is_new else NO_FOLLOW)
         try:
-            file.write(_SESSION_ID.pack(session_id), file.length() // _SESSION_ID.size * _SESSION_ID.size)
+            noted = _whole(file.read(_SESSION_ID.size * _MOST, 0)) + _SESSION_ID.pack(session_id)
+            kept = noted[-_SESSION_ID.size * _MOST :]
+            # Where none goes the others are not written again; else all of them lie in one sector of the disk.
+            begin = len(noted) - _SESSION_ID.size if kept == noted else 0
+            file.write(kept[begin:], begin)
             file.force(True)
         finally:
             file.close()
@@ -100,11 +105,10 @@ class LogOrphans:
         with suppress(FileNotFoundError):
             file = self._storage.open_file(self._path, NO_FOLLOW)
             try:
-                content = file.read(_LENGTH_MAX, 0)
+                content = file.read(_SESSION_ID.size * _MOST, 0)
             finally:
                 file.close()
-            whole = len(content) // _SESSION_ID.size * _SESSION_ID.size
-            return [each[0] for each in _SESSION_ID.iter_unpack(content[:whole])]
+            return [each[0] for each in _SESSION_ID.iter_unpack(_whole(content))]
         return []
 
     def _is_removed(
@@ -124,3 +128,8 @@ class LogOrphans:
         yield from stopped(archive, deadline, recording_id)
         yield from answer(archive, archive.purge_recording(recording_id))
         return True
+
+
+def _whole(content: bytes) -> bytes:
+    """What is noted whole: a crash may have torn the last one."""
+    return content[: len(content) // _SESSION_ID.size * _SESSION_ID.size]

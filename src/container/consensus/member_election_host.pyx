@@ -180,6 +180,7 @@ cdef class MemberElectionHost:
                 self.election.close()
             self._preparation.close()
             self._truncation.close()
+            self._joins.close()
         finally:
             self._leader_log.close_join()
             self._leader_log.close_publishing()
@@ -267,7 +268,11 @@ cdef class MemberElectionHost:
 
     def drop_empty_term(self, int64_t leadership_term_id):
         """Take the last term out of the recording log; the term before it (int), -1 for none."""
-        return self._recording_log.drop_last_term(leadership_term_id)
+        cdef int64_t term_id = self._recording_log.drop_last_term(leadership_term_id)
+        # This member may have followed its leader already. What comes now is of the term before: its actions count.
+        if term_id < self._status.leadership_term_id:
+            self._status.set_leadership_term(term_id)
+        return term_id
 
     def set_log_recording_id(self, int64_t recording_id):
         """Note which recording is the log's."""
@@ -341,6 +346,7 @@ cdef class MemberElectionHost:
 
     def begin_join_as_follower(self, bint is_leader_startup):
         """Record that image and have the services join it; :meth:`poll_join_as_follower` looks after it."""
+        self._sessions.follow()
         self._following.begin(
             self._clock.nano_time(), self._follower_log.join_position(), self.election.notified_commit_position)
         self._follower_log.begin_join(is_leader_startup)
@@ -348,6 +354,10 @@ cdef class MemberElectionHost:
     def poll_join_as_follower(self):
         """Whether the log is recorded and all services have joined (bool)."""
         return self._follower_log.poll_join()
+
+    def recorded_position(self):
+        """How far the log is recorded that this member joins (int); -1 where it is not."""
+        return self._recording.position()
 
     def send_catchup_position(self, ClusterMember leader, int64_t leadership_term_id, int64_t log_position):
         """Ask the leader to replay its log from a position on; whether that was sent (bool)."""

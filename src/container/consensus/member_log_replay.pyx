@@ -11,7 +11,7 @@ from container.consensus.member_status cimport (
     FOLLOWER, STATE_ACTIVE, STATE_INIT, STATE_SNAPSHOT, STATE_SUSPENDED, MemberStatus,
 )
 from container.consensus.service_joins cimport ServiceJoins
-from container.consensus.steps cimport Deadline, check
+from container.consensus.steps cimport Deadline, ReplayImage, check
 from container.consensus.steps import begin_replay
 from container.errors import ArchiveError, ClusterError, ClusterEvent
 
@@ -52,8 +52,8 @@ cdef class MemberLogReplay:
         except ArchiveError as error:
             raise ClusterError(
                 f"the log cannot be replayed up to {self._stop_position}: {message_of(error)}; if its recording is "
-                "damaged, take the archive's and the cluster's directories from a backup, or, beside other members, "
-                "let this one begin with empty directories") from error
+                "damaged, take the archive's and the cluster's directories from a backup, or, beside members that have "
+                "the log from 0 on, let this one begin with empty directories") from error
         return work_count
 
     def is_done(self):
@@ -66,18 +66,26 @@ cdef class MemberLogReplay:
         return self._log_adapter.position()
 
     def close(self):
-        """End it."""
+        """End it, once services that were asked to join it have done so."""
         if self._begin is not None:
             self._begin.close()
         self._log_adapter.leave()
         if self._replay is not None:
+            if self._begin is not None and self._joins.is_awaited(self._replay.image.session_id):
+                self._joins.keep(self._end_replay)
+            else:
+                self._end_replay()
+
+    def _end_replay(self):
+        cdef ReplayImage replay = self._replay
+        self._replay = None
+        if replay is not None:
             try:
-                self._archive.stop_replay(self._replay.replay_session_id)
+                self._archive.stop_replay(replay.replay_session_id)
             except ArchiveError as error:
                 self._on_error(error)
-            self._archive.forget(self._replay.request)
-            self._replay.subscription.close()
-            self._replay = None
+            self._archive.forget(replay.request)
+            replay.subscription.close()
 
     def _join(self, int64_t log_position):
         settings = self._settings

@@ -92,9 +92,14 @@ cdef class PeerMessages:
             self, int64_t leadership_term_id, int64_t log_position, int32_t follower_member_id, int flags) except -1:
         """A follower says how far its log is recorded."""
         cdef ClusterMember follower
+        cdef bint is_of_this_log
         if self._status.role == LEADER and leadership_term_id <= self._status.leadership_term_id:
             follower = self._members.find(follower_member_id)
-            follower.set_log(leadership_term_id, log_position, self._clock.nano_time())
+            # As one of upstream's leaders counts it: else there may be no quorum for what that member waits for first.
+            is_of_this_log = self._catchups.is_of_this_log(follower, flags)
+            follower.set_log(
+                self._status.leadership_term_id if is_of_this_log else leadership_term_id, log_position,
+                self._clock.nano_time())
             self._catchups.complete(follower, leadership_term_id, flags)
         return 0
 

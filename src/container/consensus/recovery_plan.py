@@ -145,14 +145,15 @@ def _log_of(term: RecordingLogEntry | None, snapshots: tuple[Snapshot, ...], ext
         raise ClusterError(
             f"the log begins at {extent.start_position}, and there is no snapshot to begin with: the services would "
             "begin empty in the middle of it; take the archive's and the cluster's directories from a backup, or, "
-            "beside other members, let this one begin with empty directories"
+            "beside members that have the log from 0 on, let this one begin with empty directories"
         )
     if snapshots and extent.start_position > snapshots[0].log_position:
         raise ClusterError(
             f"the log begins at {extent.start_position}, behind the latest snapshot that counts, at "
             f"{snapshots[0].log_position}: what lies between is gone; if a later snapshot was invalidated, put "
             "recording.log.bak back, the recording log from before that; else take the archive's and the cluster's "
-            "directories from a backup, or, beside other members, let this one begin with empty directories"
+            "directories from a backup, or, beside members that have the log from 0 on, let this one begin with empty "
+            "directories"
         )
     return Log(
         extent.recording_id,

@@ -26,6 +26,26 @@ cdef class ServiceJoins:
         self._deadline = Deadline(client.clock, context.settings.leader_heartbeat_timeout_ns)
         self._log_position = NULL_POSITION
 
+    cdef bint is_awaited(self, int32_t session_id) noexcept:
+        """Whether services have been asked to join the log of a session, and have not all acked that."""
+        return self._log_position != NULL_POSITION and self._session_id == session_id
+
+    cdef int keep(self, object close) except -1:
+        """Have ``close`` called once the services have joined the log that they are asked to: it stays until then.
+
+        A service that is to join a log waits for its image, and for nothing else; it ends where that does not come.
+        """
+        self._kept = close
+        return 0
+
+    cpdef int close(self) except -1:
+        """Close what is kept for services, where this member ends."""
+        cdef object kept = self._kept
+        self._kept = None
+        if kept is not None:
+            kept()
+        return 0
+
     def join(self, int64_t log_position, int64_t max_log_position, int32_t session_id, int32_t stream_id,
              bint is_startup, int role, str channel not None):
         """Have the services join a log, and wait until each has acked its first position, however long that takes."""
@@ -36,7 +56,7 @@ cdef class ServiceJoins:
                 log_position, max_log_position, self._member_id, session_id, stream_id, is_startup, role, channel):
             self._deadline.check()
             yield
-        self._log_position = log_position
+        self._log_position, self._session_id = log_position, session_id
         yield from self.await_joined()
 
     def await_joined(self):
@@ -48,6 +68,7 @@ cdef class ServiceJoins:
             else:
                 self._services.remove_acks()
                 self._log_position = NULL_POSITION
+                self.close()
 
 
 seal((ServiceJoins,))

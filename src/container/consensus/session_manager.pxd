@@ -73,6 +73,8 @@ cdef class SessionManager:
     cdef int disconnect(self) except -1
     cdef int sweep_uncommitted(self, int64_t commit_position) except -1
     cdef int restore_uncommitted(self, int64_t commit_position) except -1
+    cdef int follow(self) except -1
+    cdef int _reopen(self, int32_t close_reason) except -1
     cdef int refresh_activity(self) except -1
     cdef list in_order(self)
     cdef int close(self) except -1

@@ -615,7 +615,8 @@ cdef class SessionManager:
         cdef ClusterSession session
         while self._former and len(self._refused) < MAX_TOLD and len(self._unconnected) < MAX_CONNECTING:
             session = self._former.popleft()
-            self._tell_of_end(session, now_ns)
+            if session.state != OPEN:           # else its close was lost with the term
+                self._tell_of_end(session, now_ns)
         return 0
 
     cdef int _tell_of_end(self, ClusterSession session, int64_t now_ns) except -1:
@@ -672,7 +673,11 @@ cdef class SessionManager:
         return 0
 
     cdef int restore_uncommitted(self, int64_t commit_position) except -1:
-        """The log ends at a position: what was closed behind it is to be closed again."""
+        """The log ends at a position: what a client or a service has closed behind it is to be closed again.
+
+        Who was silent has another session time-out in the next term, different from upstream: a leader that was cut off
+        heard nobody, and the log of the next one has what it missed.
+        """
         cdef ClusterSession session
         self.sweep_uncommitted(commit_position)
         for session in self._uncommitted_closed:
@@ -681,6 +686,22 @@ cdef class SessionManager:
                 self._table.add(session)
         self._uncommitted_closed.clear()
         self._uncommitted_ids.clear()
+        return self._reopen(CLOSE_REASON_TIMEOUT)
+
+    cdef int follow(self) except -1:
+        """Another member leads, whose log decides: what this one was about to close as leader is open there.
+
+        What a service has closed, each member is about to close. Different from upstream, where a former leader that
+        leads again closes sessions that went on meanwhile.
+        """
+        self._reopen(CLOSE_REASON_CLIENT_ACTION)
+        return self._reopen(CLOSE_REASON_TIMEOUT)
+
+    cdef int _reopen(self, int32_t close_reason) except -1:
+        cdef ClusterSession session
+        for session in self._table.sessions:
+            if session.state == CLOSING and session.close_reason == close_reason:
+                session.reopen()
         return 0
 
     cdef int refresh_activity(self) except -1:

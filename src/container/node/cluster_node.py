@@ -123,8 +123,9 @@ class ClusterNode:
         self.ingress_endpoints = membership.ingress_endpoints
         self._closing = ExitStack()
         self._parts: list[Part | ServiceProcess] = []
-        self._shared: SharedContext | None = None
-        self._thread: SharedThread | None = None
+        self._member: SharedContext | None = None  # where archive and consensus module have no threads of their own
+        self._shared: SharedContext | None = None  # where the services share one; that of all parts is both
+        self._threads: dict[SharedContext, SharedThread] = {}
         self._ended: list[Part | ServiceProcess] = []
         self._on_end = on_end
         self._has_ended = threading.Event()
@@ -158,9 +159,8 @@ class ClusterNode:
 
         Args:
             services: its services; their ids are 0, 1, … in this order. A
-                :class:`~container.node.service_process.ServiceProcess` has a process of its own; then all parts have
-                threads of their own, as with ``DEDICATED``.
-            directory: what it goes on with, or begins; by default a temporary one, which :meth:`close` removes.
+                :class:`~container.node.service_process.ServiceProcess` has a process of its own.
+            directory: the member's, to continue or to begin; by default a temporary one, which :meth:`close` removes.
             host: the name or address of this machine by which clients reach it; one of IPv6 with or without brackets;
                 ``localhost`` by default.
             port: the UDP port for clients, 9010 by default; the four ports after it must be free as well.
@@ -174,8 +174,10 @@ class ClusterNode:
             consensus_module: settings of the consensus module, by name.
             container: settings of all service containers, by name.
             threading_mode: ``SHARED``: the parts take turns on one thread, which idles as the setting ``idle_strategy``
-                of the containers says. ``DEDICATED``: each part has a thread of its own. With several members that is
-                so for all parts but the services, so that a callback costs the member neither its log nor its lead.
+                of the containers says. With several members, and with services in processes of their own, driver,
+                archive and consensus module are on one thread, which idles as that of the consensus module says, and
+                the services on another, so that a callback costs the member neither its log nor its lead.
+                ``DEDICATED``: each part has a thread of its own.
             timeout: seconds until there is a leader, at most; by default 30 for one member, and without a limit for
                 several: one that starts alone waits for the others, and its log says for which.
             on_ready: called when there is a leader, just before the node is returned; what it raises closes the node.
@@ -211,8 +213,7 @@ class ClusterNode:
             if is_temporary:
                 node._closing.callback(shutil.rmtree, where, ignore_errors=True)
             node._lock_directory()
-            is_shared = threading_mode == SHARED and not any(isinstance(each, ServiceProcess) for each in services)
-            node._launch(services, driver, archive, consensus_module, container, is_shared)
+            node._launch(services, driver, archive, consensus_module, container, threading_mode == SHARED)
             node._await_leader(timeout)
             if on_ready is not None:
                 on_ready()
@@ -246,13 +247,15 @@ class ClusterNode:
         where = {"aeron_dir": self.aeron_dir}
         cluster_dir = self.directory / "cluster"
         own = self._membership.own
-        # A callback must not keep a member of several from the others: then the services alone share a thread.
-        is_all_shared = is_shared and self._membership.is_one
         with _named("driver"):
             settings = {"term_buffer_sparse_file": True, **validate_driver_settings(driver)}
-            invoked = self._launch_driver(settings, is_all_shared)
+            invoked = self._launch_driver(settings, is_shared)
         if is_shared:
-            self._shared = SharedContext(invoked)
+            self._member = self._shared = SharedContext("node", invoked)
+            has_processes = any(isinstance(each, ServiceProcess) for each in services)
+            # A callback must not keep a member of several from the others.
+            if has_processes or not self._membership.is_one:
+                self._shared = SharedContext("services", None)
         with _named("consensus_module"):
             module = ConsensusModuleContext(
                 **{
@@ -266,8 +269,10 @@ class ClusterNode:
                     **where,
                     **consensus_module,
                 },
-                use_agent_invoker=is_all_shared,
+                use_agent_invoker=is_shared,
             )
+            if self._member is not None and self._member is not self._shared:
+                self._member.idle_as(module)
             own_streams = (module.settings.log_stream_id, module.settings.snapshot_stream_id)
         with _named("archive"):
             self._start(
@@ -280,13 +285,13 @@ class ClusterNode:
                         "replication_channel": f"aeron:udp?endpoint={own.any_port}",
                         **where,
                         **archive,
-                        "threading_mode": "INVOKER" if is_all_shared else "SHARED",
+                        "threading_mode": "INVOKER" if is_shared else "SHARED",
                     },
                 ),
-                is_all_shared,
+                self._member,
             )
         with _named("consensus_module"):
-            self._start(ConsensusModule, module, is_all_shared)
+            self._start(ConsensusModule, module, self._member)
         with _named("container"):
             for service_id, service in enumerate(services):
                 settings = {
@@ -302,33 +307,33 @@ class ClusterNode:
                 context = Context(service, **settings, use_agent_invoker=is_shared)
                 if self._shared is not None:
                     self._shared.prepare(context)
-                self._start(ClusteredServiceContainer, context, is_shared)
-        if self._shared is not None:
-            self._thread = SharedThread(self._shared)
-            self._thread.start()
+                self._start(ClusteredServiceContainer, context, self._shared)
+        for each in dict.fromkeys((self._member, self._shared)):
+            if each is not None and each.has_parts:
+                self._threads[each] = thread = SharedThread(each)
+                thread.start()
 
     def _launch_driver(self, settings: dict[str, Any], is_shared: bool) -> MediaDriver | None:
         """Start the driver, and return it where it has no threads of its own."""
         threading = settings.setdefault("threading", "INVOKER" if is_shared else "SHARED")
         if threading == "INVOKER" and not is_shared:
-            raise ConfigurationError(
-                'threading="INVOKER": must have threads, unless threading_mode is SHARED and there is one member'
-            )
+            raise ConfigurationError('threading="INVOKER": must have threads, unless threading_mode is SHARED')
         driver = MediaDriver.launch_embedded(self.aeron_dir, **settings)
         self._closing.callback(driver.close)
         self._note(Path(self.aeron_dir, CNC_FILE_NAME))
         return driver if threading == "INVOKER" else None
 
-    def _start(self, make: type[Part], context: Any, is_shared: bool) -> None:
+    def _start(self, make: type[Part], context: Any, shared: SharedContext | None) -> None:
+        """Make a part, and start it on a thread of its own unless it is to be on one that it shares."""
         part: Part = make(context, on_end=lambda: self._part_ended(part))
         self._parts.append(part)
         self._note(getattr(context.mark_file, "path", None))  # a container may have one of another kind
-        if is_shared and self._shared is not None:
-            self._shared.add(part)
-            return
         if self._shared is not None and isinstance(part, ConsensusModule):
             self._shared.module = part
-        part.start()
+        if shared is None:
+            part.start()
+        else:
+            shared.add(part)
 
     def _start_process(self, service: ServiceProcess, settings: dict[str, Any]) -> None:
         self._parts.append(service)
@@ -402,7 +407,7 @@ class ClusterNode:
             timeout: seconds until it is taken, at most.
 
         Raises:
-            ClusterError: the node has ended; or it goes on, and another member leads, or the snapshot was refused or
+            ClusterError: the node has ended; or it continues, and another member leads, or the snapshot was refused or
                 has failed, such as for too little space on the disk.
             TimedOutError: it was not taken in time: a callback takes long, or a tool has asked for something else.
             ForkedError: in a forked child.
@@ -451,7 +456,7 @@ class ClusterNode:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it: the failure of the first part that had a cause of its own.
+        """The cause of its end: the failure of the first part that had a cause of its own.
 
         None while all run, and when a tool or :meth:`close` ended it.
         """
@@ -459,8 +464,8 @@ class ClusterNode:
         failure = failures[0] if failures else None
         if failure is not None and not getattr(failure, "is_expected", False):
             failure = next(filter(_is_cause, failures), failure)
-        if failure is None and self._shared is not None:
-            failure = self._shared.agent.termination  # of no part: such as SystemExit in an authenticator
+        if failure is None:  # of no part: such as SystemExit in an authenticator
+            failure = next(filter(None, [each.agent.termination for each in self._threads]), None)
         return None if getattr(failure, "is_expected", False) else failure
 
     @property
@@ -491,9 +496,7 @@ class ClusterNode:
         """
         if self._parent_id:
             return
-        if any(part.is_on_this_thread for part in self._parts) or (
-            self._thread is not None and self._thread.is_on_this_thread
-        ):
+        if any(each.is_on_this_thread for each in (*self._parts, *self._threads.values())):
             self._ask_to_end()
             return
         with self._close_guard:
@@ -509,28 +512,36 @@ class ClusterNode:
                     self._closing.close()
 
     def _close_parts(self) -> None:
+        services = None if self._shared is None else self._threads.get(self._shared)
+        if services is None:
+            self._ask_to_end()
         with ExitStack() as closing:
-            if self._thread is None:
-                self._ask_to_end()
+            # The services are closed first, and come last. A thread closes its parts.
+            for thread in self._threads.values():
+                if thread is not services:
+                    closing.callback(thread.close)
             for part in self._parts:
-                if self._thread is None or not self._is_on_shared_thread(part):
+                if self._context_of(part) not in self._threads:
                     closing.callback(part.close)
-            if self._thread is not None:
-                closing.callback(self._thread.close)  # closes its parts
+            if services is not None:
+                closing.callback(services.close)
 
-    def _is_on_shared_thread(self, part: Part | ServiceProcess) -> bool:
-        return self._membership.is_one or isinstance(part, ClusteredServiceContainer)
+    def _context_of(self, part: Part | ServiceProcess) -> SharedContext | None:
+        """Of the thread that a part shares; None where it shares none."""
+        if isinstance(part, ServiceProcess):
+            return None
+        return self._shared if isinstance(part, ClusteredServiceContainer) else self._member
 
     def _ask_to_end(self) -> None:
         """Ask the services alone: the other parts stay while a callback idles, and are closed after all services."""
-        if self._thread is not None:
-            self._thread.ask_to_end()
-        elif self._shared is None:
-            for part in self._parts:
-                if isinstance(part, ConsensusModule):
-                    part.expect_services_to_end()
-                elif isinstance(part, ClusteredServiceContainer):
-                    part.ask_to_end()
+        if self._shared is not None and self._shared in self._threads:
+            self._threads[self._shared].ask_to_end()
+            return
+        for part in self._parts:
+            if isinstance(part, ConsensusModule):
+                part.expect_services_to_end()
+            elif isinstance(part, ClusteredServiceContainer) and self._shared is None:
+                part.ask_to_end()
 
     def __enter__(self) -> Self:
         return self
@@ -578,7 +589,7 @@ def check_parts(settings: Mapping[str, Mapping[str, Any]], own: Mapping[str, Map
 
 
 def of_both(consensus_module: Mapping[str, Any]) -> dict[str, Any]:
-    """What the containers take from the settings of the consensus module."""
+    """Settings that the containers take from the consensus module's."""
     return {name: consensus_module[name] for name in OF_BOTH if name in consensus_module}
 
 

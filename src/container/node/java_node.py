@@ -204,7 +204,7 @@ class JavaNode:
 
     @property
     def failure(self) -> BaseException | None:
-        """What has ended it; None while it runs, and when a tool or :meth:`close` did."""
+        """The cause of its end; None while it runs, and when a tool or :meth:`close` ended it."""
         for each in self._containers:
             if each.failure is not None and not getattr(each.failure, "is_expected", False):
                 return each.failure

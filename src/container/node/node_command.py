@@ -85,7 +85,7 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         dest="directory",
         type=path,
         metavar="DIR",
-        help="what it goes on with, or begins (default: a temporary directory, removed at the end)",
+        help="directory to continue or to begin (default: a temporary one, removed at the end)",
     )
     parser.add_argument(
         "--members",

@@ -18,7 +18,7 @@ _LOOK_S = 0.05
 
 
 class ServiceProcess:
-    """What a node is given in place of a service: ``package.module:Class``, which ``aeron-cluster run`` makes.
+    """Stand-in for a service of a node: ``package.module:Class``, which ``aeron-cluster run`` makes.
 
     The process ends with the node's at the latest, and the node ends when it ends.
     """

@@ -33,7 +33,7 @@ class MarkFile(Facts):
     process: str
     """alive, gone, reused (another process has the pid now) or unknown (the system does not say)."""
     candidate_term_id: int | None
-    """Of files of old releases; newer ones keep it in the node state."""
+    """Set in files of old releases; newer ones keep it in the node state."""
     archive_stream_id: int
     """Control stream of its archive."""
     service_stream_id: int
@@ -63,7 +63,7 @@ class MarkFile(Facts):
     service_name: str
     """The service's name."""
     authenticator: str
-    """What authenticates clients."""
+    """Class that authenticates clients."""
     services_cluster_dir: str
     """Directory of the mark files of services; empty for that of the cluster."""
 
@@ -85,11 +85,11 @@ class Description(Facts):
     cluster_dir: str
     """The directory."""
     consensus_module: MarkFile
-    """Of the consensus module, or of a backup."""
+    """Mark file of the consensus module, or of a backup."""
     services: list[MarkFile]
-    """Of its services."""
+    """Mark files of its services."""
     node_state: NodeState | None
-    """What node-state.dat says."""
+    """Contents of node-state.dat."""
     problems: list[str]
     """Files that could not be read, a sentence each."""
 
@@ -121,13 +121,13 @@ class LogEntry(Facts):
     term_base_log_position: int
     """Where the term begins."""
     log_position: int | None
-    """Of a term its end, null while it is open; of a snapshot the position that it represents."""
+    """A term's end, null while it is open; a snapshot's position."""
     timestamp: int
     """In the cluster's time unit."""
     service_id: int | None
-    """Of a service's snapshot; null for the consensus module's and for a term."""
+    """The service of a snapshot; null for the consensus module's and for a term."""
     archive_endpoint: str | None
-    """Of a standby snapshot: the archive that has it."""
+    """Archive that has a standby snapshot."""
 
 
 class RecordingLog(Facts):
@@ -142,7 +142,7 @@ class RecordingLog(Facts):
 
 
 class RecordingLogChange(Facts):
-    """What a word that changes the recording log has done."""
+    """Result of a word that changes the recording log."""
 
     path: str
     """The file."""
@@ -189,17 +189,17 @@ class PlanLog(Facts):
     stop_position: int | None
     """Where the recording ends by the catalog; null while it is recorded, and after a crash."""
     initial_term_id: int
-    """Of the recording."""
+    """Initial term id of the recording."""
     term_buffer_length: int
-    """Of the recording."""
+    """Term length of the recording, in bytes."""
     mtu_length: int
-    """Of the recording."""
+    """MTU of the recording, in bytes."""
     session_id: int
-    """Of the recording."""
+    """Aeron session of the recording."""
 
 
 class RecoveryPlan(Facts):
-    """`recovery-plan`: from what a start would go on."""
+    """`recovery-plan`: from what a start would continue."""
 
     service_count: int
     """For how many services it was made."""
@@ -227,7 +227,7 @@ class ErrorRecord(Facts):
     last_ms: int
     """When last."""
     text: str
-    """What it says."""
+    """The error's text."""
 
 
 class ErrorLog(Facts):
@@ -274,7 +274,7 @@ class ClusterMember(Facts):
     catchup_endpoint: str
     """For a member that has fallen behind."""
     archive_endpoint: str
-    """Of its archive."""
+    """Endpoint of its archive."""
 
 
 class Members(Facts):
@@ -283,7 +283,7 @@ class Members(Facts):
     member_id: int | None
     """The node that was asked."""
     leader_member_id: int | None
-    """Who leads; null during an election."""
+    """Id of the leader; null during an election."""
     current_time_ns: int | None
     """Clock of the node."""
     members: list[ClusterMember]
@@ -300,7 +300,7 @@ class Leadership(Facts):
     role: str | None
     """FOLLOWER, CANDIDATE or LEADER; null when it does not run."""
     election_state: str | None
-    """CLOSED when no election goes on; null when it does not run."""
+    """CLOSED outside of an election; null when it does not run."""
 
 
 class BackupQuery(Facts):
@@ -318,7 +318,7 @@ class ControlResult(Facts):
     """`snapshot`, `suspend`, `resume`, `shutdown` or `abort`: what became of it."""
 
     action: str
-    """What was asked for."""
+    """The action asked for."""
     is_done: bool
     """Whether the node has done it, not only begun."""
     member_id: int | None
@@ -351,7 +351,7 @@ class SnapshotSession(Facts):
     response_channel: str
     """Where it is answered."""
     principal: str | None
-    """Who the client is, in hexadecimal digits; null in the consensus module's snapshot."""
+    """Identity of the client, in hexadecimal digits; null in the consensus module's snapshot."""
 
 
 class SnapshotTimer(Facts):
@@ -364,7 +364,7 @@ class SnapshotTimer(Facts):
 
 
 class PendingMessages(Facts):
-    """What a service has sent to its own cluster, and the log does not have yet."""
+    """Message that a service has sent to its own cluster, and that is not in the log yet."""
 
     service_id: int
     """The service."""
@@ -390,9 +390,9 @@ class ConsensusModuleSnapshot(Facts):
     length: int
     """Bytes of the recording up to its end marker."""
     time_unit: str | None
-    """Of the cluster's times."""
+    """Unit of the cluster's times."""
     app_version: str | None
-    """Of the application."""
+    """Version of the application."""
     next_session_id: int | None
     """The next client session."""
     next_service_session_id: int | None
@@ -421,9 +421,9 @@ class ServiceSnapshot(Facts):
     leadership_term_id: int
     """Its term."""
     time_unit: str | None
-    """Of the cluster's times."""
+    """Unit of the cluster's times."""
     app_version: str | None
-    """Of the application."""
+    """Version of the application."""
     sessions: list[SnapshotSession]
     """Client sessions."""
     state_message_count: int
@@ -442,11 +442,11 @@ class Counter(Facts):
     value: int
     """Its value."""
     meaning: str | None
-    """What the value stands for, such as LEADER or ACTIVE; null for a plain number."""
+    """Meaning of the value, such as LEADER or ACTIVE; null for a plain number."""
     label: str
     """Its label."""
     registration_id: int
-    """Who registered it."""
+    """Id by which its owner registered it."""
     owner_id: int
     """The client that owns it."""
 
@@ -470,7 +470,7 @@ class StreamPosition(Facts):
     name: str
     """Which one, such as pub-pos, snd-lmt or sub-pos."""
     registration_id: int
-    """Of the publication, image or subscription."""
+    """Id of the publication, image or subscription."""
     value: int
     """In bytes; of NAKs and back pressure how often."""
 
@@ -485,7 +485,7 @@ class Stream(Facts):
     channel: str
     """Its channel."""
     positions: list[StreamPosition]
-    """What is counted of it."""
+    """Its counted positions."""
 
 
 class Streams(Facts):
@@ -515,7 +515,7 @@ class LossEntry(Facts):
     channel: str
     """Its channel."""
     source: str
-    """Who sent it."""
+    """Address of its sender."""
 
 
 class Loss(Facts):
@@ -622,7 +622,7 @@ class Status(Facts):
     role: str | None
     """FOLLOWER, CANDIDATE or LEADER."""
     election_state: str | None
-    """CLOSED when no election goes on."""
+    """CLOSED outside of an election."""
     election_count: int | None
     """Elections since its start."""
     leadership_term_id: int | None
@@ -634,7 +634,7 @@ class Status(Facts):
     recorded_position: int | None
     """Up to where its archive has recorded the log."""
     control_toggle: str | None
-    """What was asked for and is not done yet; NEUTRAL when nothing is, INACTIVE on a follower."""
+    """Action that was asked for and is not done yet; NEUTRAL when there is none, INACTIVE on a follower."""
     snapshot_count: int | None
     """Snapshots since its start."""
     snapshots_retained: int | None
@@ -646,11 +646,11 @@ class Status(Facts):
     timed_out_clients: int | None
     """Clients that were lost since its start."""
     backup: BackupStatus | None
-    """What a backup does; null of a member, and of a backup that does not run."""
+    """State and progress of a backup; null of a member, and of a backup that does not run."""
     services: list[ServiceStatus]
     """Its services."""
     problems: list[str]
-    """What could not be read, a sentence each."""
+    """Parts that could not be read, a sentence each."""
 
 
 class Health(Facts):
@@ -661,7 +661,7 @@ class Health(Facts):
     is_healthy: bool
     """Whether all that it needs is so."""
     reasons: list[str]
-    """What is not, a sentence each."""
+    """Needs that are not met, a sentence each."""
     member_id: int | None
     """The node."""
     module_state: str | None
@@ -737,7 +737,7 @@ class Recordings(Facts):
 
 
 class VerifiedRecording(Facts):
-    """What was found in one recording."""
+    """Findings in one recording."""
 
     recording_id: int
     """Its id."""
@@ -750,7 +750,7 @@ class VerifiedRecording(Facts):
     frame_count: int
     """Frames that were read."""
     problems: list[str]
-    """What is wrong, a sentence each."""
+    """Faults, a sentence each."""
 
 
 class Verification(Facts):
@@ -832,9 +832,9 @@ class LogMessage(Facts):
     cluster_session_id: int | None
     """The client's session; negative when a service sent it."""
     correlation_id: int | None
-    """Of a timer its id, of a session the connect request."""
+    """A timer's id, or a session's connect request."""
     fields: dict[str, int | str | None]
-    """What else the message has."""
+    """Other fields of the message."""
     length: int
     """Bytes of the payload of a session message, else of the whole message."""
     payload: str | None
@@ -845,8 +845,8 @@ class Version(Facts):
     """`--version`: what runs here."""
 
     version: str
-    """Of this package."""
+    """Version of this package."""
     aeron: str
     """Release of Aeron that files and messages are those of."""
     python: str
-    """Of the interpreter."""
+    """Version of the interpreter."""

@@ -60,7 +60,7 @@ LEADER = _gauge("aeron_cluster_leader", "1 while the node leads its cluster, wit
 MODULE_STATE = _gauge("aeron_cluster_module_state", "1 for the state that the consensus module is in", "state")
 ROLE = _gauge("aeron_cluster_role", "1 for the role that the node has", "role")
 ELECTION_STATE = _gauge(
-    "aeron_cluster_election_state", "1 for the state of the election; CLOSED: none goes on", "state"
+    "aeron_cluster_election_state", "1 for the state of the election; CLOSED: there is none", "state"
 )
 CONTROL_TOGGLE = _gauge(
     "aeron_cluster_control_toggle", "1 for what was asked for and is not done yet; NEUTRAL: nothing", "toggle"
@@ -155,10 +155,10 @@ _DRIVER: dict[int, tuple[Metric, str, int]] = {
     1: _of_driver("received_bytes", "Bytes that the media driver has received"),
     5: _of_driver("naks_sent", "Requests to send something again: what was lost on the way here"),
     6: _of_driver("naks_received", "Requests from others to send something again: what was lost on the way there"),
-    11: _of_driver("retransmits", "What was sent again"),
+    11: _of_driver("retransmits", "Retransmissions: data sent again"),
     12: _of_driver("flow_control_under_runs", "Packets that came too late for their stream's window"),
     13: _of_driver("flow_control_over_runs", "Packets that came too early for their stream's window"),
-    14: _of_driver("invalid_packets", "Packets that were none of Aeron's"),
+    14: _of_driver("invalid_packets", "Packets that are not Aeron's"),
     15: (ERRORS, "media-driver", 1),
     16: _of_driver("short_sends", "Packets that the socket did not take whole"),
     18: _of_driver("sender_flow_control_limits", "Times that a stream waited for its receivers"),

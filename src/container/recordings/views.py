@@ -44,11 +44,11 @@ EVENT_TIME = Column(
 )
 _SESSION = Column("cluster_session_id", "int64", "The client's session; negative when a service sent the message.")
 _SERVICE = Column("service_id", "int32", "The service that sent the message to its own cluster; null for clients'.")
-_CORRELATION = Column("correlation_id", "int64", "Of a timer its id, of a session the client's connect request.")
+_CORRELATION = Column("correlation_id", "int64", "A timer's id, or a session's connect request by the client.")
 _CLOSE_REASON = Column("close_reason", "string", "CLIENT_ACTION, SERVICE_ACTION or TIMEOUT.")
 _RESPONSE_STREAM = Column("response_stream_id", "int32", "The stream on which the session is answered.")
 _RESPONSE_CHANNEL = Column("response_channel", "string", "The channel, with the endpoint, on which it is answered.")
-_PRINCIPAL = Column("encoded_principal", "binary", "Who the authenticator found the client to be.")
+_PRINCIPAL = Column("encoded_principal", "binary", "The client's identity, as the authenticator found it.")
 _TERM_BASE = Column("term_base_log_position", "int64", "Where the leadership term begins in the log.")
 _LEADER = Column("leader_member_id", "int32", "The member that leads.")
 _LOG_SESSION = Column("log_session_id", "int32", "The Aeron session of the leader's log publication.")
@@ -85,7 +85,7 @@ FRAMES = View(
         Column("reserved_value", "int64", "The frame's reserved value; 0 in the log of a cluster."),
         Column("timestamp", "int64", "Cluster time of the message that the frame belongs to; null for padding."),
         EVENT_TIME,
-        Column("payload", "binary", "What follows the header; null for padding, of which nothing is recorded."),
+        Column("payload", "binary", "The bytes after the header; null for padding, whose bytes are not recorded."),
         *_END,
     ),
     is_log=True,
@@ -107,7 +107,7 @@ MESSAGES = View(
         _CORRELATION,
         *_CLIENT,
         Column("event_log_position", "int64", "The log position that messages 23 to 25 name: their own end."),
-        Column("action", "string", "What services were asked for (23): SUSPEND, RESUME or SNAPSHOT."),
+        Column("action", "string", "Request to services (23): SUSPEND, RESUME or SNAPSHOT."),
         Column("flags", "int32", "Flags of that action: 0 default, 1 standby snapshot."),
         _TERM_BASE,
         _LEADER,
@@ -116,10 +116,10 @@ MESSAGES = View(
         _APP_VERSION,
         Column("cluster_size", "int32", "Members after a change of membership (25, no longer written)."),
         Column("change_type", "string", "That change: JOIN or QUIT."),
-        Column("changed_member_id", "int32", "Who joined or quit."),
+        Column("changed_member_id", "int32", "The member that joined or quit."),
         Column("cluster_members", "string", "The members after that change."),
         _PAYLOAD_LENGTH,
-        Column("payload", "binary", "Of a session message its bytes, of an unknown message all behind its header."),
+        Column("payload", "binary", "Bytes of a session message; of an unknown message everything after its header."),
         *_END,
     ),
     is_log=True,
@@ -198,14 +198,14 @@ SNAPSHOTS = View(
             "ENTRY, MARKER, CONSENSUS_MODULE, CLUSTER_SESSION, TIMER, PENDING_MESSAGE_TRACKER, PENDING_MESSAGE, "
             "CLIENT_SESSION, SERVICE_DATA, EXTENSION_DATA, or UNKNOWN for a message that is not known.",
         ),
-        Column("is_complete", "bool", "Of an ENTRY whether its recording is there with begin and end marker."),
-        Column("mark", "string", "Of a MARKER: BEGIN, SECTION or END."),
-        Column("cluster_session_id", "int64", "Of a session or a pending message."),
-        Column("correlation_id", "int64", "Of a session the connect request, of a timer its id."),
-        Column("deadline", "int64", "Of a timer, in the cluster's time unit."),
+        Column("is_complete", "bool", "For an ENTRY: whether its recording is there with begin and end marker."),
+        Column("mark", "string", "For a MARKER: BEGIN, SECTION or END."),
+        Column("cluster_session_id", "int64", "The client's session; also of a pending message."),
+        Column("correlation_id", "int64", "A session's connect request, or a timer's id."),
+        Column("deadline", "int64", "Deadline of a timer, in the cluster's time unit."),
         Column("opened_log_position", "int64", "Where a CLUSTER_SESSION was opened."),
         *_CLIENT,
-        Column("next_session_id", "int64", "Of the consensus module: the next client session."),
+        Column("next_session_id", "int64", "The consensus module's next client session."),
         Column("next_service_session_id", "int64", "The next message of a service to its cluster."),
         Column("log_service_session_id", "int64", "The last message of a service in the log."),
         Column("pending_message_capacity", "int32", "Bytes of pending messages; of Java with padding: members differ."),
@@ -213,7 +213,7 @@ SNAPSHOTS = View(
         Column("appended_log_position", "int64", "Where a pending message is in the log, not yet committed."),
         _TIME_UNIT,
         _APP_VERSION,
-        Column("payload", "binary", "Of a pending message or of the service's own data; of UNKNOWN all of it."),
+        Column("payload", "binary", "Bytes of a pending message or of the service's own data; of UNKNOWN all of it."),
         _ERROR,
     ),
 )
@@ -224,13 +224,13 @@ RECORDING_LOG = View(
         _RECORDING_ID,
         Column("leadership_term_id", "int64", "The leadership term."),
         _TERM_BASE,
-        Column("log_position", "int64", "Of a term its end, null while it is open; of a snapshot its log position."),
+        Column("log_position", "int64", "A term's end, null while it is open; a snapshot's log position."),
         Column("timestamp", "int64", "In the cluster's time unit."),
         EVENT_TIME,
-        Column("service_id", "int32", "Of a snapshot: the service, -1 for the consensus module; -1 for a term."),
+        Column("service_id", "int32", "A snapshot's service, -1 for the consensus module; -1 for a term."),
         Column("entry_type", "string", "TERM, SNAPSHOT or STANDBY_SNAPSHOT."),
         Column("is_valid", "bool", "False when the entry was invalidated."),
-        Column("archive_endpoint", "string", "Of a standby snapshot: the archive that has it."),
+        Column("archive_endpoint", "string", "The archive that has a standby snapshot."),
         _ERROR,
     ),
 )

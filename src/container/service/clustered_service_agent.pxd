@@ -113,12 +113,12 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef void _put_session(self, int64_t cluster_session_id) noexcept
     cdef int _ack(self, int64_t log_position, int64_t relevant_id) except -1
     cdef int _join_log(self, ActiveLogEvent event) except -1
-    cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1
+    cdef bint _subscribe_to_log(self, ActiveLogEvent event) except -1
     cdef int _fetch_gap(self, ActiveLogEvent event) except -1
     cdef str _missed(self, int64_t position)
     cdef object _gap_failure(self, int64_t position, str reason)
     cdef int _check_gap(self) except -1
-    cdef Image _await_image(self, Subscription subscription, int32_t session_id)
+    cdef Image _await_image(self, Subscription subscription, ActiveLogEvent event)
     cdef int _close_log(self) except -1
     cdef int _set_role(self, int32_t role) except -1
     cdef int _begin_egress(self, list sessions) except -1

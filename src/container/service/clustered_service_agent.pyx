@@ -69,6 +69,7 @@ cdef enum:
     MAX_WORK_COUNT = 1_000_000              # of background work: sums stay far from what a C int holds
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
+    LOG_LOOK_INTERVAL_NS = 100_000_000      # between looks at whether the driver still has a log that does not appear
     SLOW_CALLBACK_NS = POLL_TIME_LIMIT_NS   # a poll that this ends is slow
     SESSIONS_INTERVAL_S = 10                # between reports of how many came and went
     NS_PER_MS = 1_000_000
@@ -646,8 +647,12 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int _join_log(self, ActiveLogEvent event) except -1:
         cdef ContainerClientSession session
-        if event.image is None:
-            self._subscribe_to_log(event)
+        if event.image is None and not self._subscribe_to_log(event):
+            # Of an election that failed while a callback ran, or of a leader that is gone. The consensus module counts
+            # the ack of each join, and asks for the next one after that: what this log had, the archive replays then.
+            loggers.report("warning", "the log session-id=%s has ended before this service could join it at "
+                           "logPosition=%s: it waits for the next one", event.session_id, event.log_position)
+            return self._ack(event.log_position, NULL_VALUE)
         if event.log_position > self._log_position:
             return self._fetch_gap(event)
         self._log_adapter.join(event.subscription, event.image, event.max_log_position)
@@ -672,7 +677,8 @@ cdef class ClusteredServiceAgent(EventHandler):
                 self._await_egress(None)
         return self._set_role(event.role)
 
-    cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1:
+    cdef bint _subscribe_to_log(self, ActiveLogEvent event) except -1:
+        # False: the log is gone.
         cdef Subscription subscription
         cdef Image image
         cdef str channel = replace_alias(event.channel, f"log-sc-{self._service_id}")
@@ -680,10 +686,13 @@ cdef class ClusteredServiceAgent(EventHandler):
             self._disconnect_egress()
         subscription = self._client.add_subscription(channel, event.stream_id)
         try:
-            image = self._await_image(subscription, event.session_id)
+            image = self._await_image(subscription, event)
             if event.log_position < self._log_position:
                 raise ClusterError("Cluster log must be contiguous for active log event: "
                                    f"expectedPosition={self._log_position} eventPosition={event.log_position}")
+            if image is None:
+                self._close_resource(subscription)
+                return False
             if image.join_position != event.log_position:
                 raise ClusterError("Cluster log must be contiguous for joining image: "
                                    f"expectedPosition={event.log_position} joinPosition={image.join_position}")
@@ -692,7 +701,7 @@ cdef class ClusteredServiceAgent(EventHandler):
             raise
         event.subscription = subscription
         event.image = image
-        return 0
+        return True
 
     cdef int _fetch_gap(self, ActiveLogEvent event) except -1:
         # The log before was gone when the service had not read all of it. What is missing is committed and recorded: a
@@ -747,20 +756,27 @@ cdef class ClusteredServiceAgent(EventHandler):
             raise self._gap_failure(position, "its replay ended there")
         return 0
 
-    cdef Image _await_image(self, Subscription subscription, int32_t session_id):
-        # An image that the driver gave up in between does not come back, and the consensus module waits for our ack.
-        cdef str what = f"the log image session-id={session_id} of {subscription!r}"
+    cdef Image _await_image(self, Subscription subscription, ActiveLogEvent event):
+        # None: the driver has no such log any more. The consensus module had it before it asked for the join.
+        cdef str what = f"the log image session-id={event.session_id} of {subscription!r}"
         cdef WaitReporter waiting = self._wait_for(what)
-        cdef int64_t deadline_ns = self._clock.nano_time() + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
-        cdef Image image = subscription.image_by_session_id(session_id)
+        cdef int64_t now_ns = self._clock.nano_time()
+        cdef int64_t deadline_ns = now_ns + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
+        cdef int64_t next_look_ns = now_ns + LOG_LOOK_INTERVAL_NS
+        cdef Image image = subscription.image_by_session_id(event.session_id)
         self._idle_strategy.reset()
         while image is None:
-            if self._clock.nano_time() >= deadline_ns:
+            now_ns = self._clock.nano_time()
+            if now_ns >= deadline_ns:
                 raise AgentTermination(
                     f"{what} did not appear within {LOG_IMAGE_TIMEOUT_S} s: start the node and this container again")
+            if now_ns >= next_look_ns:
+                next_look_ns = now_ns + LOG_LOOK_INTERVAL_NS
+                if not self._client.has_stream(event.stream_id, event.session_id):
+                    return None
             self.idle_once(0)
             waiting.tick()
-            image = subscription.image_by_session_id(session_id)
+            image = subscription.image_by_session_id(event.session_id)
         return image
 
     cdef int _close_log(self) except -1:

@@ -202,7 +202,7 @@ class ArchiveSettings:
     )
     file_sync_level: int = number_field(
         "aeron.archive.file.sync.level",
-        "What is forced to the disk after each block of a recording: 0 nothing, 1 its data, 2 its metadata as well.",
+        "Parts forced to the disk after each block of a recording: 0 nothing, 1 its data, 2 its metadata as well.",
         0,
         0,
         2,
@@ -224,7 +224,7 @@ class ArchiveSettings:
     )
     torn_frame: str = choice_field(
         "aeron.archive.torn.frame",
-        "What a start does about a last frame of a recording that a crash may have cut, and that may be whole as well: "
+        "How a start treats a last frame of a recording that a crash may have cut, or that may be whole. "
         "`refuse` ends the start, as upstream does; `cut` removes the frame.",
         REFUSE,
         (REFUSE, CUT),
@@ -278,7 +278,7 @@ class ArchiveSettings:
         choices=(SHARED, INVOKER),
     )
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.archive.idle.strategy", "What the archive's thread does when there is nothing to do."
+        "aeron.archive.idle.strategy", "How the archive's thread idles when there is nothing to do."
     )
     conductor_cycle_threshold_ns: int = duration_field(
         "aeron.archive.conductor.cycle.threshold", "Duty cycles that take longer are counted.", 100_000_000, least=0

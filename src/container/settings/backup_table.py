@@ -155,7 +155,7 @@ class BackupSettings:
     )
     error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.error.buffer.length")
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.cluster.idle.strategy", "What its thread does when there is nothing to do."
+        "aeron.cluster.idle.strategy", "How its thread waits when there is nothing to do."
     )
     credentials_supplier: str | None = object_path_field(
         "aeron.cluster.backup.credentials.supplier",

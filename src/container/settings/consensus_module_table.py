@@ -267,7 +267,7 @@ class ConsensusModuleSettings:
     )
     timer_service: str = setting_field(
         "aeron.cluster.timer.service.supplier",
-        "What keeps the timers.",
+        "Data structure that keeps the timers.",
         WHEEL,
         allowed="wheel or priority_heap, or the name of upstream's class for it",
         choices=(WHEEL, PRIORITY_HEAP, *_SUPPLIERS),
@@ -314,7 +314,7 @@ class ConsensusModuleSettings:
     )
     file_sync_level: int = number_field(
         "aeron.cluster.file.sync.level",
-        "What is forced to the disk after a change of the recording log: 0 nothing, 1 the data, 2 its metadata as "
+        "Parts forced to the disk after a change of the recording log: 0 nothing, 1 the data, 2 its metadata as "
         "well. A vote is forced at any level.",
         0,
         0,
@@ -328,7 +328,7 @@ class ConsensusModuleSettings:
         "aeron.cluster.total.snapshot.threshold", "Snapshots that take longer are counted.", _S, least=0
     )
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.cluster.idle.strategy", "What its thread does when there is nothing to do."
+        "aeron.cluster.idle.strategy", "How its thread idles when there is nothing to do."
     )
     authenticator: str | None = shared.authenticator_field("aeron.cluster.authenticator.supplier")
     authorisation_service: str | None = shared.authorisation_service_field(

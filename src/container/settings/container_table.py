@@ -163,12 +163,12 @@ class Settings:
         "aeron.cluster.service.snapshot.threshold", "Snapshots that take longer are counted.", 1_000_000_000, least=0
     )
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.cluster.idle.strategy", "What the agent does when there is nothing to do."
+        "aeron.cluster.idle.strategy", "How the agent idles when there is nothing to do."
     )
     callback_error_policy: str = choice_field(
         "aeron.cluster.service.callback.error.policy",
-        "What an exception of a callback for an event of the log means: `halt` ends the member, which replays the "
-        "event when it is started again; `skip` goes on without the event, as upstream does.",
+        "Effect of an exception of a callback for an event of the log. `halt` ends the member, which replays the "
+        "event when it is started again. `skip` continues without the event, as upstream does.",
         HALT,
         (HALT, SKIP),
     )
@@ -219,7 +219,9 @@ def settings_markdown() -> str:
         (_BACKUP_HEAD, backup_settings_table()),
         (_DRIVER_HEAD, driver_settings_table()),
     )
-    return "\n".join([line for head, table in tables for line in (head, *table_rows(table))] + [""])
+    lines = [line for head, table in tables for line in (head, *table_rows(table))]
+    lines += [_NODE_HEAD, *(f"| {key} | {default} | {meaning} |" for key, default, meaning in _NODE_ROWS), ""]
+    return "\n".join(lines)
 
 
 _MARKDOWN_HEAD = """\
@@ -228,14 +230,17 @@ _MARKDOWN_HEAD = """\
 Look up here every setting: its name, what it does, its default. The function
 `container.settings.container_table.settings_markdown()` generates this page; a test compares them.
 
-Each setting is a keyword of `ClusteredServiceContainer.launch()`, `container.run()` and
-`ClusteredServiceContainer.Context`, an environment variable, a key of a TOML file, and an option of
-`aeron-cluster run`: `service_id`, `AERON_CLUSTER_SERVICE_ID`, `service_id = 1`, `--service-id 1`. When several
-are given, the keyword or option counts first, then the variable, then the file. The name of the TOML file is
-given by `config_file=`, `--config` or `AERON_CLUSTER_CONFIG_FILE`; it holds the settings at its top level, and no
-other keys but Aeron's properties. It has at most 64 KiB, and a key at most 16 parts. A variable that is empty counts
-as not given, and one that looks like the cluster's or the archive's and is none is logged, with the nearest name. Such
-a file:
+Give a setting of a service container in one of four ways. The first of these that is given counts:
+
+1. a keyword of `ClusteredServiceContainer.launch()`, `container.run()` or `ClusteredServiceContainer.Context`, or an
+   option of `aeron-cluster run`: `service_id`, `--service-id 1`;
+2. an environment variable: `AERON_CLUSTER_SERVICE_ID`;
+3. a key of a TOML file: `service_id = 1`.
+
+Name the TOML file by `config_file=`, `--config` or `AERON_CLUSTER_CONFIG_FILE`. It holds the settings at its top level,
+and no other keys but Aeron's properties. It has at most 64 KiB, and a key at most 16 parts. An empty variable counts as
+not given. A variable that looks like the cluster's or the archive's, but is unknown, is logged with the nearest name.
+Such a file:
 
 ```toml
 cluster_dir = "/var/lib/auction"
@@ -247,16 +252,16 @@ idle_strategy = "backoff(10,20,1us,50us)"
 Variables mirror Aeron's system properties: `aeron.cluster.service.id` is `AERON_CLUSTER_SERVICE_ID`. The file may have
 the properties themselves: as quoted keys, `"aeron.cluster.service.id" = 1`, or as nested tables, `service.id = 1` in
 `[aeron.cluster]`. A file whose name ends with `.properties` is read as Java reads it; `--properties` is another name of
-`--config`. What has no effect is logged, what is no property of Aeron's is an error ([from Java](from-java.md)).
+`--config`. A property without effect is logged; an unknown property is an error ([from Java](from-java.md)).
 
 `cluster_dir` and `archive_dir` must be given. The commands, and `container.run()`, refuse a directory that is not
 there: a mistyped path, or a disk that is not mounted, would begin an empty member. Make it with `mkdir` for a first
 start. `launch()` makes it.
 
 Durations are whole numbers, or text with a unit: `500ns`, `100us`, `2ms`, `1s`. Sizes are bytes, or text with
-`k`, `m` or `g`. Idle strategies are `noop`, `busy_spin` (also `spin`), `yield`, `sleep` and `backoff`, the last two
-with parameters if you like: `sleep(100us)`, `backoff(10,20,1us,50us)` (spins, yields, shortest and longest park);
-`sleep-ns` and `sleep-ms` are accepted as well.
+`k`, `m` or `g`. Idle strategies are `noop`, `busy_spin` (also `spin`), `yield`, `sleep` and `backoff`. The last two
+take parameters: `sleep(100us)`, `backoff(10,20,1us,50us)` (spins, yields, shortest and longest park). `sleep-ns` and
+`sleep-ms` are accepted as well.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""
@@ -264,9 +269,9 @@ with parameters if you like: `sleep(100us)`, `backoff(10,20,1us,50us)` (spins, y
 _ARCHIVE_HEAD = """
 ## An archive
 
-`Archive.launch()` and `aeron-cluster archive` ([an archive without Java](archive.md)) take an archive's settings from
-keywords or options, variables and a TOML file in the same way; `AERON_ARCHIVE_CONFIG_FILE` names the file. Names and
-defaults are upstream's, but for `threading_mode`, whose default is `DEDICATED` there.
+Give an archive's settings to `Archive.launch()` and `aeron-cluster archive` ([an archive without Java](archive.md)) in
+the same ways. `AERON_ARCHIVE_CONFIG_FILE` names the file. Names and defaults are upstream's, except for
+`threading_mode`, whose default is `DEDICATED` there.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""
@@ -274,10 +279,10 @@ defaults are upstream's, but for `threading_mode`, whose default is `DEDICATED` 
 _CONSENSUS_MODULE_HEAD = """
 ## A consensus module
 
-`ConsensusModule.launch()` and `aeron-cluster consensus-module` ([a consensus module without Java](consensus-module.md))
-take a consensus module's settings in the same way; `AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE` names the file. Names
-and defaults are upstream's. Where a service reads the same variable, one value serves both: give
-`AERON_CLUSTER_SNAPSHOT_STREAM_ID`, whose defaults differ, to neither or by option.
+Give a consensus module's settings to `ConsensusModule.launch()` and `aeron-cluster consensus-module`
+([a consensus module without Java](consensus-module.md)) in the same ways. `AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE`
+names the file. Names and defaults are upstream's. Where a service reads the same variable, one value serves both. The
+defaults of `AERON_CLUSTER_SNAPSHOT_STREAM_ID` differ: set it for neither, or by option.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""
@@ -287,17 +292,66 @@ _BACKUP_HEAD = """
 
 `ClusterBackup.launch()` and `aeron-cluster backup` ([disaster recovery](operations.md#disaster-recovery)) take a
 backup's settings in the same way; `AERON_CLUSTER_BACKUP_CONFIG_FILE` names the file. Names and defaults are upstream's,
-but for the response channel of a member's archive, which must be given there, and the credentials' class.
+except the response channel of a member's archive, which must be given there, and the credentials' class.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""
 
+_NODE_HEAD = """
+## A node
+
+These are the keys of `node.toml` for `aeron-cluster node --config node.toml`, and keywords of `container.launch_node()`
+except where noted. [Three machines](deployment.md) has a whole file.
+
+| key | default | meaning |
+| --- | --- | --- |"""
+
+# A row for each key: its name, its default, and what it means.
+_NODE_ROWS = (
+    (
+        "`services`",
+        "must be given",
+        "List of `package.module:Class`; their ids are 0, 1, … in this order. `launch_node()` takes the "
+        "services themselves.",
+    ),
+    (
+        "`directory`",
+        "must be given",
+        "Directory of the member: cluster, archive and notes of the node. For the command it must be "
+        "there; `launch_node()` takes a temporary one by default.",
+    ),
+    ("`host`", "`localhost`", "Name or address by which clients reach the only member."),
+    ("`port`", "`9010`", "UDP port for clients; the four ports after it are used as well."),
+    (
+        "`members`",
+        "one member, by `host` and `port`",
+        "All members, the same list on each, in place of `host` and `port`. A table for each, with `id`, "
+        "`host` and `port`, or with `id`, `ingress`, `consensus`, `log`, `catchup` and `archive` as "
+        "`host:port`.",
+    ),
+    ("`member_id`", "the only member", "Id of this member; must be given where there are several."),
+    ("`aeron_dir`", "one in memory that belongs to `directory`", "Directory of the media driver."),
+    (
+        "`threading_mode`",
+        "`SHARED`",
+        "`SHARED`: all parts take turns on one thread; with several members the services have another. `DEDICATED`: "
+        "each part has a thread of its own.",
+    ),
+    (
+        "`service_processes`",
+        "`false`",
+        "Run each service as a process of its own, for code that holds the GIL. Command only.",
+    ),
+    ("`metrics_port`", "none", "Port, or `host:port`, of Prometheus metrics ([metrics](metrics.md)). Command only."),
+    ("`driver`, `archive`, `consensus_module`, `container`", "", "Tables of the settings of each part."),
+)
+
 _DRIVER_HEAD = """
 ## A node's media driver
 
-The table `driver` of `aeron-cluster node` and `container.launch_node(driver=...)`
-([a whole cluster in one process](consensus-module.md#a-whole-cluster-in-one-process)). The last six are read from their
-variables when they are not given here; the others are not.
+Give these in the table `driver` of `aeron-cluster node`, or to `container.launch_node(driver=...)`
+([a whole cluster in one process](consensus-module.md#a-whole-cluster-in-one-process)). Only the last six are read from
+their variables when they are not given here.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""

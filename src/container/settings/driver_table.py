@@ -33,8 +33,8 @@ class DriverSettings:
 
     threading: str = choice_field(
         "aeron.threading.mode",
-        "How many threads the driver has: one, two, three, or none, so that the node's thread runs it. A node whose "
-        "parts have threads of their own, and Java's, take no `INVOKER`: their default is `SHARED`.",
+        "How many threads the driver has: one, two, three, or none, so that the node's thread runs it. A node with "
+        '`threading_mode = "DEDICATED"`, and Java\'s, take no `INVOKER`: their default is `SHARED`.',
         "INVOKER",
         ("SHARED", "SHARED_NETWORK", "DEDICATED", "INVOKER"),
     )

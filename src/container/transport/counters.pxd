@@ -37,3 +37,5 @@ cdef class Counters:                                        # reads the records 
     cdef int64_t owner_id(self, int32_t counter_id) noexcept nogil
     cdef int64_t reference_id(self, int32_t counter_id) noexcept nogil
     cdef str label(self, int32_t counter_id)
+    # Whether a driver that writes counters of its streams shows a publication or an image of that stream and session.
+    cdef bint has_stream(self, int32_t stream_id, int32_t session_id) noexcept nogil

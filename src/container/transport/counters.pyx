@@ -8,6 +8,14 @@ from container.transport.counters_layout cimport (
 )
 from container.transport.frames cimport NULL_VALUE
 
+cdef enum:
+    # Counters of a stream, which the driver has as long as the publication or the image (upstream: AeronCounters.java),
+    # and what their keys hold (upstream: StreamCounter.java).
+    PUBLISHER_LIMIT_TYPE_ID = 1
+    RECEIVER_HWM_TYPE_ID = 3
+    STREAM_SESSION_ID_OFFSET = 8
+    STREAM_STREAM_ID_OFFSET = 12
+
 cdef extern from *:
     """
     #include <stdint.h>
@@ -134,6 +142,22 @@ cdef class Counters:
         length = container_get32_acquire(<const int32_t*> (record + LABEL_LENGTH_OFFSET))
         length = max(0, min(length, MAX_LABEL_LENGTH))
         return (<const char*> record + LABEL_OFFSET)[:length].decode("ascii", "replace")
+
+    cdef bint has_stream(self, int32_t stream_id, int32_t session_id) noexcept nogil:
+        cdef int32_t counter_id, state, type_id
+        cdef const uint8_t* key
+        for counter_id in range(self._capacity):
+            state = self.state(counter_id)
+            if state == COUNTER_UNUSED:
+                break
+            type_id = self.type_id(counter_id)
+            if state != COUNTER_ALLOCATED or type_id not in (PUBLISHER_LIMIT_TYPE_ID, RECEIVER_HWM_TYPE_ID):
+                continue
+            key = self.key(counter_id)
+            if ((<const int32_t*> (key + STREAM_SESSION_ID_OFFSET))[0] == session_id
+                    and (<const int32_t*> (key + STREAM_STREAM_ID_OFFSET))[0] == stream_id):
+                return True
+        return False
 
     def read(self):
         """All allocated counters as a list of ``(counter_id, type_id, label, value)``, in the order of their ids."""

@@ -29,6 +29,8 @@ cdef class Client:
     cdef Subscription add_subscription(self, str channel, int32_t stream_id)
     cdef Counter add_counter(self, int32_t type_id, bytes key, str label)
     cdef Counters counters(self)
+    # Whether the driver has a publication or an image of that stream and session, of any client and on any channel.
+    cdef bint has_stream(self, int32_t stream_id, int32_t session_id) except -1
     cdef int add_listener(self, ClientListener listener) except -1
     cdef int remove_listener(self, ClientListener listener) except -1
     cdef bint is_invoker(self) noexcept nogil               # True: invoke() conducts, on the caller's thread

@@ -49,6 +49,9 @@ cdef class Client:
     cdef Counters counters(self):
         raise abstract(self, "counters")
 
+    cdef bint has_stream(self, int32_t stream_id, int32_t session_id) except -1:
+        raise abstract(self, "has_stream")
+
     cdef int add_listener(self, ClientListener listener) except -1:
         raise abstract(self, "add_listener")
 

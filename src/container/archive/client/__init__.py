@@ -1,1 +1,1 @@
-"""What the container asks of an archive: record, replay, and keep snapshots."""
+"""The client of an archive: record, replay, and keep snapshots."""

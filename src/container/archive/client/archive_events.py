@@ -23,7 +23,7 @@ class SourceLocation(IntEnum):
 
 
 class RecordingSignal(IntEnum):
-    """What has happened to a recording (upstream: ``RecordingSignal``)."""
+    """Event of a recording (upstream: ``RecordingSignal``)."""
 
     START = 0
     STOP = 1
@@ -49,7 +49,7 @@ class RecordingSignalEvent(NamedTuple):
 
 
 class RecordingSubscriptionDescriptor(NamedTuple):
-    """What an archive listens to in order to record it; ``stripped_channel`` is what the catalog keeps of it."""
+    """Subscription of an archive for recording; ``stripped_channel`` is what the catalog keeps of it."""
 
     control_session_id: int
     correlation_id: int

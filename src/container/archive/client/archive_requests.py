@@ -49,7 +49,7 @@ def _bytes(text: str, name: str) -> bytes:
 
 
 def recording_fields(channel: str, stream_id: int, source_location: SourceLocation, auto_stop: bool) -> dict[str, Any]:
-    """What is recorded: the fields of StartRecordingRequest2, and of ExtendRecordingRequest2 beside the recording."""
+    """Fields of StartRecordingRequest2, and of ExtendRecordingRequest2 beside the recording."""
     return {
         "stream_id": stream_id,
         "source_location": int(SourceLocation(source_location)),
@@ -67,7 +67,7 @@ def replay_fields(
     file_io_max_length: int = _NULL,
     replay_token: int = _NULL,
 ) -> dict[str, Any]:
-    """What is replayed: the fields of ReplayRequest, and of BoundedReplayRequest beside the counter."""
+    """Fields of ReplayRequest, and of BoundedReplayRequest beside the counter."""
     return {
         "recording_id": recording_id,
         "position": position,
@@ -493,7 +493,7 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
             src_response_channel: on which the source answers; "": the archive's own.
 
         Returns:
-            The replication's id, for :meth:`stop_replication`. Signals tell how it goes on: REPLICATE, EXTEND, MERGE,
+            The replication's id, for :meth:`stop_replication`. Signals report its progress: REPLICATE, EXTEND, MERGE,
             SYNC, STOP, and REPLICATE_END whatever came of it.
         """
         return self._ask(

@@ -50,7 +50,7 @@ def continued_channel(channel: str, recording_id: int, descriptor: RecordingDesc
 class ArchiveSession[Whole, Truth, Nothing, Recordings, Recording, Subscriptions](
     ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscriptions]
 ):
-    """What the fronts have in common."""
+    """The common part of the fronts."""
 
     def __init__(self, connection: ArchiveConnection, owned_client: Client | None) -> None:
         self._connection = connection

@@ -507,6 +507,13 @@ cdef class MemoryClient(Client):
     cdef Counters counters(self):
         return self._counters
 
+    cdef bint has_stream(self, int32_t stream_id, int32_t session_id) except -1:
+        cdef MemoryStream stream
+        for stream in self.driver._streams:
+            if stream.log.stream_id == stream_id and stream.log.session_id == session_id:
+                return True
+        return False
+
     cdef int add_listener(self, ClientListener listener) except -1:
         self._listeners.append(listener)
         return 0

@@ -182,6 +182,11 @@ def counters(Client client not None):
     return client.counters()
 
 
+def has_stream(Client client not None, int32_t stream_id, int32_t session_id):
+    """Whether the driver has a publication or an image of that stream and session (bool)."""
+    return bool(client.has_stream(stream_id, session_id))
+
+
 def add_listener(Client client not None, ClientListener listener not None):
     client.add_listener(listener)
 

@@ -249,14 +249,22 @@ class LocalMember:
             JavaError: there is no JVM for a part that becomes Java's, or Aeron's jar cannot be fetched.
         """
         if services is not None:
-            if len(services) != len(self._services):
-                raise ContainerError(f"{len(services)} services: the node expects {len(self._services)}")
-            self._services = tuple(services)
+            self.replace_services(services)
         self.kill()
         if driver or archive or consensus_module:
             self.node.become(driver=driver, archive=archive, consensus_module=consensus_module)
         self.node.release_mark_files()
         return self.start()
+
+    def replace_services(self, services: Services) -> None:
+        """Have others take the place of the services from the next start on.
+
+        Raises:
+            ContainerError: their number is another one.
+        """
+        if len(services) != len(self._services):
+            raise ContainerError(f"{len(services)} services: the node expects {len(self._services)}")
+        self._services = tuple(services)
 
     def wipe(self) -> None:
         """Remove all that the member has stored, as if its disk were new: log, snapshots, mark files.

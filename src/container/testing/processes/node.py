@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -173,6 +174,7 @@ class Node:
         self.processes: list[Process] = []
         self._set_parts(separate_processes or any(kinds))
         self._cnc_file: CncFile | None = None
+        self._cnc_guard = threading.Lock()  # a cluster's watcher looks at counters beside its owner
         self._tool_run_count = 0
 
     @property
@@ -594,14 +596,16 @@ class Node:
         """
         if not self.driver.is_running:
             return []
-        if self._cnc_file is None:
-            self._cnc_file = CncFile.open_ready(self.aeron_dir)
-        return [] if self._cnc_file is None else list(self._cnc_file.counters())
+        with self._cnc_guard:
+            if self._cnc_file is None:
+                self._cnc_file = CncFile.open_ready(self.aeron_dir)
+            return [] if self._cnc_file is None else list(self._cnc_file.counters())
 
     def _forget_cnc_file(self) -> None:
-        if self._cnc_file is not None:
-            self._cnc_file.close()
-            self._cnc_file = None
+        with self._cnc_guard:
+            if self._cnc_file is not None:
+                self._cnc_file.close()
+                self._cnc_file = None
 
     def counter(self, type_id: int, service_id: int | None = None) -> CounterRecord | None:
         """Return this cluster's counter of a type, or ``None``; ``service_id`` for those of one service."""

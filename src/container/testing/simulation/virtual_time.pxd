@@ -15,7 +15,9 @@ cdef class NodeClock(Clock):
     cdef int64_t _boot_ns                   # the monotonic clock when that was 0
     cdef int64_t _readings                  # since the last turn
     cdef int64_t _ahead_ns                  # how far a loop that never idles has pushed it
+    cdef int64_t _drift_ppm
     cdef int64_t _passed_ns(self) noexcept nogil
+    cdef int64_t _drifted_ns(self, int64_t time_ns) noexcept nogil
 
 
 cdef class Draws:

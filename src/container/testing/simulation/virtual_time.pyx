@@ -20,21 +20,27 @@ cdef class VirtualTime:
 
 cdef class NodeClock(Clock):
     """The clocks of one host over a :class:`VirtualTime`; its time of day was ``epoch_ms`` when that was 0, and its
-    monotonic clock had ``boot_ns``.
+    monotonic clock had ``boot_ns``. Both gain ``drift_ppm`` microseconds in a second.
 
     Time stands still during a turn. A loop that reads the clock 100,000 times in one turn would never end, so from
     there on each reading moves this clock, and ``is_spinning`` is true.
     """
 
-    def __init__(self, VirtualTime time not None, *, int64_t epoch_ms=1_700_000_000_000, int64_t boot_ns=0):
+    def __init__(self, VirtualTime time not None, *, int64_t epoch_ms=1_700_000_000_000, int64_t boot_ns=0,
+                 int64_t drift_ppm=0):
         self.time = time
         self._boot_ns = boot_ns
+        self._drift_ppm = drift_ppm
         self.epoch_ms_at_zero = epoch_ms
 
     @property
     def now_ms(self):
         """The time of day of this host (int, milliseconds since 1970)."""
-        return self.epoch_ms_at_zero + self.time.now_ns // 1_000_000
+        return self.epoch_ms_at_zero + self._drifted_ns(self.time.now_ns) // 1_000_000
+
+    def step_epoch(self, int64_t duration_ms):
+        """Set the time of day forward, or back (milliseconds); the monotonic clock stays as it is."""
+        self.epoch_ms_at_zero += duration_ms
 
     @property
     def is_spinning(self):
@@ -49,7 +55,10 @@ cdef class NodeClock(Clock):
         self._readings += 1
         if self._readings > MOST_READINGS:
             self._ahead_ns += SPIN_STEP_NS
-        return self.time.now_ns + self._ahead_ns
+        return self._drifted_ns(self.time.now_ns) + self._ahead_ns
+
+    cdef int64_t _drifted_ns(self, int64_t time_ns) noexcept nogil:
+        return time_ns + time_ns // 1_000_000 * self._drift_ppm
 
     cdef int64_t nano_time(self) noexcept nogil:
         return self._boot_ns + self._passed_ns()

@@ -1,0 +1,172 @@
+"""What must be so of a whole cluster, by what its members' disks, counters and services show, without their code.
+
+The log that is committed is kept here, byte for byte, from the moment at which some member says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Protocol
+
+from tests.sim.node_oracle import Log, Violation
+
+PADDING = 0
+"""The type of frames that have no data."""
+CANDIDATE_TERM = 301
+"""The template of the record in the node state file."""
+
+
+def frames_of(content: bytes) -> bytes:
+    """What members must have in common of frames: lengths, flags, types and payloads of data, but not who sent them."""
+    same, position, end = bytearray(content), 0, len(content)
+    while position + 32 <= end:
+        length, _, _, kind = struct.unpack_from("<iBBH", content, position)
+        if length <= 0:
+            break
+        same[position + 12 : position + 32] = bytes(20)
+        following = position + -(-length // 32) * 32
+        if kind == PADDING:
+            same[position + 32 : min(following, end)] = bytes(max(0, min(following, end) - position - 32))
+        position = following
+    return bytes(same)
+
+
+class Member(Protocol):
+    """What is asked of a member."""
+
+    member_id: int
+
+    def log_bytes(self, begin: int, end: int, *, anew: bool = False) -> bytes:
+        """What its disk has of the log from one position to another; fewer where its files end.
+
+        ``anew`` asks which recording that is, which may have changed.
+        """
+
+
+class History:
+    """All that was committed and answered, whoever said so.
+
+    Args:
+        members: how many are needed for a quorum is more than half of these.
+        services: of each member.
+    """
+
+    def __init__(self, members: int, services: int) -> None:
+        self.quorum = members // 2 + 1
+        self.content = b""
+        """What is committed."""
+        self.frames = b""
+        """What is the same of it on all members."""
+        self.log = Log(services)
+        """The same, as far as its last message is whole."""
+        self.leaders: dict[int, int] = {}
+        """Members by leadership term."""
+        self.sent: set[int] = set()
+        self.answers: dict[int, int] = {}
+        """The place of messages among the applied, as clients were told."""
+        self._least: dict[int, int] = {}
+        """What the place of a message must be at least: behind all that were answered before it was sent."""
+        self._last_answer = -1
+        self._states: dict[int, int] = {}
+        """Digests of states that services had, and that the log has not come to yet."""
+
+    @property
+    def end(self) -> int:
+        """Up to where the log is committed."""
+        return len(self.content)
+
+    def commit(self, member: Member, position: int, members: Sequence[Member]) -> None:
+        """A member says that the log is committed up to a position: a quorum must have it, the member among them."""
+        begin = self.end
+        content = member.log_bytes(begin, position)
+        if len(content) < position - begin:
+            raise Violation(
+                "append", f"m{member.member_id} commits {position}, and has recorded up to {begin + len(content)}"
+            )
+        same = frames_of(content)
+        have = [
+            each.member_id
+            for each in members
+            if any(frames_of(each.log_bytes(begin, position, anew=anew)) == same for anew in (False, True))
+        ]
+        if len(have) < self.quorum:
+            raise Violation("quorum", f"m{member.member_id} commits {begin} to {position}, which {have} have recorded")
+        self.content += content
+        self.frames += same
+        self.log.grow(self.content)
+        digests = self.log.digests
+        for events in [each for each in self._states if each < len(digests)]:
+            if self._states.pop(events) != digests[events]:
+                raise Violation("state", f"after {events} events a service has another state than the log")
+
+    def check_leader(self, member: Member, term_id: int) -> None:
+        """A member leads: nobody else does in that term, and it has all that was committed."""
+        known = self.leaders.get(term_id)
+        if known == member.member_id:
+            return
+        if known is not None:
+            raise Violation("leaders", f"m{known} and m{member.member_id} lead in term {term_id}")
+        self.leaders[term_id] = member.member_id
+        self.check_content(member, self.end, "leads")
+
+    def check_content(self, member: Member, end: int, what: str) -> None:
+        """The log of a member is what was committed, up to a position."""
+        content = frames_of(member.log_bytes(0, end))
+        if content != self.frames[:end]:
+            at = next((at for at, byte in enumerate(content) if byte != self.frames[at]), len(content))
+            raise Violation("committed", f"m{member.member_id} {what}; of {end} bytes committed it has but {at}")
+
+    def check_state(self, who: str, events: int, digest: int) -> None:
+        """A service has a state: all services have that after as many events, in all lives."""
+        digests = self.log.digests
+        known = digests[events] if events < len(digests) else self._states.setdefault(events, digest)
+        if known != digest:
+            raise Violation("state", f"{who} has another state after {events} events")
+
+    def check_applied(self) -> None:
+        """After a turn no service is ahead of what is committed."""
+        if self._states:
+            raise Violation(
+                "ahead", f"services have applied {max(self._states)} events, {len(self.log.digests) - 1} are committed"
+            )
+
+    def check_terms(self, who: str, terms: dict[int, int]) -> None:
+        """A recording log has the terms of what is committed where they begin.
+
+        Of a term whose leader has committed nothing, members may have an entry without content, each elsewhere.
+        """
+        for term_id, base in self.log.terms:
+            if terms.get(term_id, base) != base:
+                raise Violation("terms", f"{who} has term {term_id} from {terms[term_id]} on, and it begins at {base}")
+
+    def on_sent(self, number: int) -> None:
+        """A client begins to send a message."""
+        self.sent.add(number)
+        self._least[number] = self._last_answer + 1
+
+    def on_answer(self, number: int, index: int) -> None:
+        """A client is told which place its message has: it is committed there, behind all that were answered before."""
+        if self.answers.setdefault(number, index) != index:
+            raise Violation("answer", f"message {number} is applied at {self.answers[number]}, and at {index}")
+        if self.log.index.get(number) != index:
+            raise Violation("answer", f"message {number} is at {self.log.index.get(number)} of the log, not {index}")
+        if index < self._least[number]:
+            raise Violation("linearizable", f"message {number} is at {index}: {self._least[number]} were answered")
+        self._last_answer = max(self._last_answer, index)
+
+    def check_sent(self) -> None:
+        """Nothing is in the log that nobody sent."""
+        if not self.log.index.keys() <= self.sent:
+            raise Violation("log", f"nobody sent {sorted(self.log.index.keys() - self.sent)}")
+
+
+def voted_term_of(content: bytes) -> int:
+    """The last term that a member has voted in, of the begin of its node state; -1 for none."""
+    position = 8
+    while position + 40 <= len(content):
+        _, template_id, _, _, length = struct.unpack_from("<HHHHi", content, position)
+        if template_id == CANDIDATE_TERM:
+            return int(struct.unpack_from("<q", content, position + 16)[0])
+        position += -(-length // 8) * 8 or len(content)
+    return -1

@@ -1,0 +1,1207 @@
+"""A whole cluster without Java, from one seed: each member is a whole node, with a disk, a clock and a life of its own.
+
+Archive, consensus module, service container and client are the production's. Network, disks and time are simulated. A
+member's parts take their turns when it is due; what waits inside a turn, a service, does so on a stack of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import greenlet
+
+from container.clustered_service_container import ClusteredServiceContainer
+from container.errors import AgentTermination, ContainerError, MarkFileError
+from container.storage.storage_seam import READ_ONLY
+from container.testing.memory import transport_probe as seam
+from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
+from container.testing.simulation.fabric import Fabric
+from container.testing.simulation.scheduler import Scheduler
+from container.testing.simulation.virtual_time import Draws, NodeClock, ParkingIdleStrategy, Trace, VirtualTime
+from container.transport.idle_strategy import IdleStrategy
+from tests.sim import node_world
+from tests.sim.archive_oracle import read_catalog
+from tests.sim.cluster_oracle import History, frames_of, voted_term_of
+from tests.sim.disk_world import CAPACITY, MS, PROGRAMMING_ERRORS, Operation, Result, operations, run_world, swarm
+from tests.sim.node_oracle import (
+    ARCHIVE_DIR,
+    CLUSTER_DIR,
+    LOG_STREAM_ID,
+    TERM_LENGTH,
+    Violation,
+    read_file,
+    read_recording_log,
+)
+from tests.sim.node_world import (
+    ABORT,
+    NEUTRAL,
+    NEVER_REPORTED,
+    RESUME,
+    SHUTDOWN,
+    SNAPSHOT,
+    SUSPEND,
+    Killed,
+    Life,
+    Recorder,
+)
+
+CLIENT_HOST = "clients"
+LIVENESS_MS = 1_000
+"""Of images, of connections, and of clients of a driver."""
+MARK_FILE_LIVENESS_MS = 10_001
+MARK_FILE_VERSION = 8
+"""Where version and time are in a mark file; a start that was killed may have left nothing but zeros there."""
+SESSION_TIMEOUT_MS = 5_000
+KEEP_ALIVE_MS = 500
+LEADER_LIMIT_MS = 40_000
+"""What it may take, once all is healed, until all members have one leader."""
+SETTLE_LIMIT_MS = 20_000
+"""What it may take from then on until nothing is left to do."""
+LEADER = 2
+"""Of the roles, as a counter shows them."""
+SUSPENDED = 2
+"""Of the states of a consensus module."""
+FIRST_PARK_NS, LONGEST_PARK_NS = MS, 16 * MS
+WAKE_NS = 20_000
+MOST_CLIENTS = 4
+MOST_MEMBERS = 7
+CLOCKS = 0xC10C
+"""What the draw of a plan's clocks is known by among the others."""
+_ORDER, _COST, _CLIENTS = 100, 200, 300
+"""What draws of turns are for."""
+KINDS = {
+    "send": 40.0,
+    "work": 20.0,
+    "connect": 8.0,
+    "close": 2.0,
+    "vanish": 2.0,
+    "stall": 2.0,
+    "snapshot": 4.0,
+    "suspend": 1.0,
+    "resume": 2.0,
+    "shutdown": 0.7,
+    "abort": 0.5,
+    "restart": 1.0,
+    "roll": 0.3,
+    "kill": 3.0,
+    "cut": 3.0,
+    "kill_all": 0.5,
+    "lose": 0.6,
+    "wipe": 0.6,
+    "fault": 0.8,
+    "fill_disk": 0.4,
+    "pause": 2.0,
+    "part": 2.0,
+    "isolate": 2.0,
+    "deafen": 2.0,
+    "clog": 1.5,
+    "lossy": 1.0,
+    "heal": 4.0,
+    "step_clock": 1.0,
+}
+ALWAYS = ("send", "work", "connect", "heal")
+PLAIN_SHARE = 0.1
+"""Of seeds without any fault: what fails there is a plain bug."""
+PLAIN_KINDS = 6
+"""How many of the kinds, from the first on, are no faults."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(node_world.Plan):
+    """All that a run depends on."""
+
+    members: int
+    latency_us: tuple[int, int]
+    """The least of a message from host to host, and the mean."""
+    turn_us: tuple[int, int]
+    """What a turn takes that does something."""
+    clock_offsets_ms: tuple[int, ...]
+    """Of the members' times of day."""
+    drifts_ppm: tuple[int, ...]
+
+
+def expand(seed: int, members: int = 0) -> Plan:
+    """The plan of a seed; of so many members, if that is given."""
+    draw = random.Random(seed)
+    level = draw.choice([0, 1, 1, 1, 2])
+    is_plain = draw.random() < PLAIN_SHARE
+    kinds = dict(itertools.islice(KINDS.items(), PLAIN_KINDS if is_plain else None))
+    weights = swarm(draw, kinds, ALWAYS)
+    if level == 0:
+        weights.pop("cut", None)  # it may take what is acknowledged
+    drawn = operations(draw, weights, "connect", draw.randint(10, 60))
+    clocks = random.Random(seed ^ CLOCKS)
+    has_clocks = clocks.random() < 0.3
+    return Plan(
+        seed=seed,
+        level=level,
+        members=members or draw.choice([3, 3, 3, 5]),
+        services=draw.choice([1, 1, 1, 2]),
+        window=0,
+        segment_length=TERM_LENGTH * draw.choice([1, 2]),
+        timer_service=draw.choice(["wheel", "priority_heap"]),
+        longest=draw.choice([30, 30, 500, 3000, 9000]),
+        step_ms=1,
+        retained=0,
+        latency_us=draw.choice([(20, 50), (50, 200), (200, 2_000), (1_000, 20_000)]),
+        turn_us=draw.choice([(2, 20), (20, 100), (100, 1_000)]),
+        clock_offsets_ms=tuple(clocks.randint(-5_000, 5_000) if has_clocks else 0 for _ in range(MOST_MEMBERS)),
+        drifts_ppm=tuple(clocks.randint(-200, 200) if has_clocks else 0 for _ in range(MOST_MEMBERS)),
+        operations=tuple(drawn),
+    )
+
+
+class Strand:
+    """Runs turns on a stack of their own, for whoever takes them may wait inside one."""
+
+    def __init__(self, turn: Callable[[], int]) -> None:
+        self.take_turn = turn
+        self.is_killed = False
+        self._greenlet = greenlet.greenlet(self._run)
+
+    def turn(self) -> int:
+        """Let it go on until it waits or has ended its turn; how much it did."""
+        if self._greenlet.dead:
+            return 0
+        self._greenlet.parent = greenlet.getcurrent()
+        return self._greenlet.switch() or 0
+
+    def wait(self) -> None:
+        """Let others run; called inside its turn."""
+        self._greenlet.parent.switch(0)
+        if self.is_killed:
+            raise Killed
+
+    def kill(self) -> None:
+        """Unwind it: whatever it held has no effect by now."""
+        self.is_killed = True
+        for _ in range(100):
+            if not self._greenlet or self._greenlet.dead:
+                return
+            self.turn()
+        raise RuntimeError("who was killed waits again and again")
+
+    def _run(self) -> None:
+        try:
+            while not self.is_killed:
+                self._greenlet.parent.switch(self.take_turn())
+        except Killed:
+            pass
+        except BaseException:
+            if not self.is_killed:
+                raise
+
+
+class Member(node_world.World):
+    """A node of the cluster; it is due at times of its own."""
+
+    def __init__(self, cluster: World, member_id: int) -> None:
+        plan = cluster.plan
+        super().__init__(replace(plan, seed=plan.seed * 16 + member_id + 1))
+        self.cluster = cluster
+        self.member_id = member_id
+        self.host = f"m{member_id}"
+        self.log, self.stats = cluster.log, cluster.stats
+        self.is_up = False
+        self.strands: dict[int, Strand] = {}
+        self.turns = 0
+        self.paused_until_ns = 0
+        self.committed_in_life = 0
+        """Up to where its consensus module has committed in this life; :attr:`committed` is of all lives."""
+        self._turn = 0
+        self._due_ns = 0
+        self._park_ns = FIRST_PARK_NS
+        self._streak = 0
+        """Turns without a pause."""
+        self._counter_ids: dict[str, int] = {}
+        self._reader: SimulatedStorage | None = None
+        self._recording_id = -1
+        self._clock_step_ms = 0
+        self.is_to_be_wiped = False
+        self.terms_at_end = 0
+        """The last term that any member had voted in when this one ended."""
+        self._lost: set[int] = set()
+        """Parts that have died alone."""
+        self._closing: set[int] = set()
+        """Services that are to end at their next turn."""
+        self._ending_life: Life | None = None
+
+    # Its life.
+
+    def boot(self) -> None:
+        """Its machine starts, and the node on it."""
+        self._boot()
+        self.start()
+
+    def _boot(self) -> None:
+        cluster = self.cluster
+        plan, number = cluster.plan, self.member_id
+        self.node_clock = NodeClock(
+            cluster.time,
+            epoch_ms=1_700_000_000_000 + plan.clock_offsets_ms[number] + self._clock_step_ms,
+            boot_ns=self.random.randrange(1, 1 << 40),
+            drift_ppm=plan.drifts_ppm[number],
+        )
+        self.driver = cluster.fabric.host(self.host, clock=self.node_clock, wake=self.wake, counters_capacity=1024)
+
+    def _archive_settings(self) -> dict[str, Any]:
+        return {
+            **super()._archive_settings(),
+            "control_channel": f"aeron:udp?endpoint={self.host}:8010",
+            "replication_channel": f"aeron:udp?endpoint={self.host}:0",
+        }
+
+    def _module_settings(self) -> dict[str, Any]:
+        return {
+            "cluster_members": self.cluster.members_text,
+            "cluster_member_id": self.member_id,
+            "ingress_channel": "aeron:udp",
+            "replication_channel": f"aeron:udp?endpoint={self.host}:0",
+            "log_channel": "aeron:udp?term-length=64k",
+            "session_timeout_ns": SESSION_TIMEOUT_MS * MS,
+            "termination_timeout_ns": 2_000 * MS,
+            "leader_heartbeat_timeout_ns": 1_000 * MS,
+            "leader_heartbeat_interval_ns": 100 * MS,
+            "election_timeout_ns": 500 * MS,
+            "election_status_interval_ns": 50 * MS,
+            "startup_canvass_timeout_ns": 2_000 * MS,
+        }
+
+    def _idle_of_service(self, number: int) -> Callable[[], IdleStrategy]:
+        def wait() -> None:
+            self.node_clock.begin_turn()
+            self.strands[number].wait()
+
+        return lambda: ParkingIdleStrategy(wait)
+
+    def _wait(self) -> None:
+        raise Violation("waits", f"archive or consensus module of m{self.member_id} waits inside a turn")
+
+    def start(self) -> None:
+        """Start the node on its machine."""
+        self.is_faulty = False
+        self._lost.clear()
+        self._closing.clear()
+        self.errors.clear()
+        self.committed_in_life = 0
+        self.storage = self.disk.process()
+        self.life = life = Life(self.storage)
+        self.processes += 1
+        self.node_clock.begin_turn()
+        try:
+            self._make(life)
+        except Exception as error:
+            if not life.storage.is_dead:
+                self._on_failed_start(error)
+            self.bury()
+            return
+        if life.storage.is_dead:
+            self.bury()
+            return
+        assert life.module is not None
+        counters = life.module.context.counters
+        names = ("commit_position", "node_role", "leadership_term_id", "module_state", "control_toggle")
+        self._counter_ids = {name: getattr(counters, name).counter_id for name in names}
+        self.strands = {number: Strand(self._turn_of(each)) for number, each in enumerate(life.services)}
+        self._strand_of = {id(each): strand for each, strand in zip(life.services, self.strands.values(), strict=True)}
+        self._recording_id = -1
+        self.is_up = True
+        self.stats["starts"] += 1
+        self.cluster.check_member(self)
+        self._due(self.cluster.time.now_ns)
+
+    def _turn_of(self, container: ClusteredServiceContainer) -> Callable[[], int]:
+        def turn() -> int:
+            if id(container) in self._closing:
+                container.close()
+            return container.invoke()
+
+        return turn
+
+    def _on_failed_start(self, error: Exception) -> None:
+        if not (self.is_faulty or isinstance(error, MarkFileError)):
+            raise Violation("start", f"m{self.member_id}: {type(error).__name__}: {error}") from error
+        self.log.append(f"  m{self.member_id}: the start failed: {type(error).__name__}: {error}")
+        self.stats["starts that failed"] += 1
+        self._crash()
+
+    def _crash(self) -> None:
+        self.calls_left = self.turns_left = -1
+        life = self.life
+        if life.storage.is_dead:
+            return
+        self.observe()
+        self.log.append(f"  m{self.member_id} at {self.cluster.now_ms}:")
+        self._end_process(life.storage)
+        for client in life.clients:
+            if self.is_power_cut:
+                client.sever()
+            elif not seam.is_closed(client):  # as that of a part that was lost before
+                self.cluster.fabric.sever(client)
+
+    def bury(self, *, is_in_order: bool = False) -> None:
+        """Behind its end: nothing of it goes on, and an operator starts it again in a while."""
+        self.is_up = False
+        self.calls_left = self.turns_left = -1
+        self._turn += 1
+        for strand in self.strands.values():
+            strand.kill()
+        self.strands = {}
+        self.fault, self.disk.capacity = None, CAPACITY
+        is_machine_down, self.is_power_cut = self.is_power_cut, False
+        if is_machine_down:
+            self.driver.kill()
+        self.cluster.on_down(self, is_machine_down, is_in_order=is_in_order)
+
+    def release_mark_files(self) -> None:
+        """What an operator does who knows that the node is dead."""
+        with self._uncounted():
+            storage = self.disk.process()
+            services = (f"{CLUSTER_DIR}/cluster-mark-service-{number}.dat" for number in range(self.plan.services))
+            for path in (f"{ARCHIVE_DIR}/archive-mark.dat", f"{CLUSTER_DIR}/cluster-mark.dat", *services):
+                if not storage.exists(path):
+                    continue
+                file = storage.open_file(path, READ_ONLY)
+                has_owner = any(file.read(16, MARK_FILE_VERSION))
+                file.close()
+                if has_owner:
+                    self._release(storage, path)
+                else:
+                    storage.unlink(path)
+            storage.kill(self.draws)
+
+    # Turns.
+
+    def wake(self) -> None:
+        """Something has come for one of its parts."""
+        now_ns = self.cluster.time.now_ns
+        self._park_ns = FIRST_PARK_NS
+        if self.is_up and self._due_ns > now_ns + WAKE_NS:
+            self._due(now_ns + WAKE_NS)
+
+    def _due(self, time_ns: int) -> None:
+        self._turn += 1
+        self._due_ns = max(time_ns, self.paused_until_ns)
+        self.cluster.scheduler.at(self._due_ns, self._on_turn, self._turn)
+
+    def _on_turn(self, number: int) -> None:
+        if number != self._turn or not self.is_up:
+            return
+        cluster, life = self.cluster, self.life
+        now_ns = cluster.time.now_ns
+        if now_ns < self.paused_until_ns:
+            self._due(self.paused_until_ns)
+            return
+        self.turns += 1
+        work = self._work(life)
+        if not life.storage.is_dead and self.turns_left > 0:
+            self.turns_left -= 1
+            if self.turns_left == 0:
+                self._crash()
+        if life.storage.is_dead:
+            self.bury()
+            return
+        self.observe()
+        self._check_errors()
+        self._check_parts()
+        if work > 0:
+            least_us, mean_us = cluster.plan.turn_us
+            self._park_ns = FIRST_PARK_NS
+            cost_ns = cluster.draws.delay_ns(_COST + self.member_id, self.turns, least_us * 1_000, mean_us * 1_000)
+            self._streak += 1
+            # A member that asks for votes sends, and so works, in each turn until all are there to hear it.
+            self._due(now_ns + max(cost_ns, min(MS, 1_000 * self._streak)))
+        else:
+            self._streak = 0
+            self._due(now_ns + self._park_ns)
+            self._park_ns = min(2 * self._park_ns, LONGEST_PARK_NS)
+
+    def _work(self, life: Life) -> int:
+        work = 0
+        order = self.cluster.draws.below(_ORDER + self.member_id, self.turns, len(life.orders))
+        for part in life.orders[order]:
+            if life.storage.is_dead:
+                break
+            self.node_clock.begin_turn()
+            strand = self._strand_of.get(id(part))
+            if id(part) in self._lost:
+                continue
+            try:
+                work += part.invoke() if strand is None else strand.turn()
+            except Exception:
+                if not life.storage.is_dead:
+                    raise
+        return work
+
+    def step(self) -> None:
+        """Nobody waits by letting the others take turns here."""
+        self._wait()
+
+    def value(self, name: str) -> int:
+        """What a counter of its consensus module shows."""
+        return int(seam.counter_record(self.driver.counters, self._counter_ids[name])["value"])
+
+    @property
+    def may_lose_power(self) -> bool:
+        """Whether what it has acknowledged outlasts that."""
+        return self.plan.level > 0 and self.failed_force_of is None
+
+    @property
+    def is_leading(self) -> bool:
+        """It leads, and no election is in progress."""
+        module = self.life.module
+        return (
+            self.is_up
+            and module is not None
+            and module.is_running
+            and module.context.agent.has_leader
+            and self.value("node_role") == LEADER
+        )
+
+    def set_toggle(self, value: int) -> bool:
+        """What ClusterTool does."""
+        assert self.life.module is not None
+        if self.value("control_toggle") != NEUTRAL and value != RESUME:
+            return False
+        seam.set_counter(self.life.module.context.counters.control_toggle, value)
+        return True
+
+    # What is seen.
+
+    def observe(self) -> None:
+        """Look at its counters."""
+        module = self.life.module
+        if not self.is_up or module is None or not module.is_running:
+            return
+        history = self.cluster.history
+        position = self.value("commit_position")
+        if position < self.committed_in_life:
+            raise Violation("commit", f"m{self.member_id} goes back from {self.committed_in_life} to {position}")
+        self.committed_in_life = position
+        if position > history.end:
+            history.commit(self, position, self.cluster.members)
+        self.committed = max(self.committed, position)
+        history.check_applied()
+        if self.is_leading:
+            history.check_leader(self, self.value("leadership_term_id"))
+
+    def check_state(self, recorder: Recorder) -> None:
+        """A service has another state: it must be that of all services, members and lives after as many events."""
+        if not self.life.storage.is_dead:
+            who = f"service {recorder.number} of m{self.member_id}"
+            self.cluster.history.check_state(who, recorder.state.events, recorder.state.digest)
+
+    def _check_errors(self) -> None:
+        for error in self.errors:
+            text = f"{type(error).__name__}: {error}"
+            if isinstance(error, Violation):
+                raise error
+            is_known = isinstance(error, (ContainerError, AgentTermination))
+            is_programming = isinstance(error, PROGRAMMING_ERRORS) or not is_known
+            if (is_programming and not self.is_faulty) or str(error).startswith(NEVER_REPORTED):
+                raise Violation("reported", f"m{self.member_id}: {text}") from error
+            self.cluster.note_error(self, text)
+        self.errors.clear()
+
+    def _check_parts(self) -> None:
+        life = self.life
+        for part in life.parts:
+            if not part.is_running:
+                break
+        else:
+            return
+        if not (self.is_faulty or life.is_ending):
+            failures = [f"{each!r}: {each.failure}" for each in life.parts if not each.is_running]
+            self.cluster.on_unexpected_end(self, "; ".join(failures))
+        if not any(each.is_running for each in life.parts):
+            self._leave(life)
+        elif self._ending_life is not life:
+            self._ending_life = life
+            self.cluster.scheduler.after(3_000 * MS, self._end_rest, life)
+
+    def _leave(self, life: Life) -> None:
+        """All parts have ended: so do their processes."""
+        self.stats["ends in order"] += 1
+        self.observe()
+        self.log.append(f"  m{self.member_id} has ended at {self.cluster.now_ms}")
+        with self._uncounted():
+            life.storage.kill(self.draws)
+        for client in life.clients:
+            client.close()
+        self.bury(is_in_order=not self.is_faulty and not self._lost)
+
+    def _end_rest(self, life: Life) -> None:
+        if life is self.life and not life.storage.is_dead:
+            self.stats["ends of a part alone"] += 1
+            self._crash()
+            self.bury()
+
+    def close(self) -> None:
+        """Its owner ends it in order."""
+        self.life.is_ending = True
+        for part in self.random.choice(self.life.orders):
+            if id(part) in self._strand_of:
+                self._closing.add(id(part))
+            elif id(part) not in self._lost:
+                part.close()
+        self.wake()
+
+    def lose(self, draw: random.Random) -> None:
+        """A part of it dies alone."""
+        life = self.life
+        lost = draw.choice(life.parts)
+        life.is_ending = True
+        self._lost.add(id(lost))
+        self.cluster.fabric.sever(life.clients[life.parts.index(lost)])
+        self.cluster.scheduler.after(15_000 * MS, self._end_rest, life)
+
+    def step_clock(self, duration_ms: int) -> None:
+        """Its time of day is set."""
+        self._clock_step_ms += duration_ms
+        self.node_clock.step_epoch(duration_ms)
+
+    def _recover(self) -> None:
+        self.bury()
+
+    def voted_term(self) -> int:
+        """The last term that it has voted in."""
+        with self._uncounted():
+            storage = self._read()
+            if not storage.exists(path := f"{CLUSTER_DIR}/node-state.dat"):
+                return -1
+            file = storage.open_file(path, READ_ONLY)
+            content = file.read(512, 0)
+            file.close()
+        return voted_term_of(content)
+
+    def switch_off(self) -> None:
+        """The run is over."""
+        self.is_up = False
+        if not self.life.storage.is_dead:
+            self.life.storage.kill(self.draws)
+        for client in self.life.clients:
+            client.sever()
+        for strand in self.strands.values():
+            strand.kill()
+
+    def kill(self, *, is_power_cut: bool = False) -> None:
+        """It dies now."""
+        self.is_power_cut = is_power_cut
+        self._crash()
+        self.bury()
+
+    # Its disk.
+
+    def _read(self) -> SimulatedStorage:
+        if self._reader is None or self._reader.is_dead:
+            self._reader = self.disk.process()
+        return self._reader
+
+    def recording_log(self) -> list[Any]:
+        """The entries of its recording log."""
+        with self._uncounted():
+            return read_recording_log(read_file(self._read(), f"{CLUSTER_DIR}/recording.log"))
+
+    def _find_recording(self) -> None:
+        """Find the recording of its log: that of the last term, or the last one of a log that has no term yet."""
+        storage = self._read()
+        content = read_file(storage, f"{ARCHIVE_DIR}/archive.catalog")
+        found = []
+        if content:
+            _, catalog, _ = read_catalog(content)
+            found = [each.recording_id for each in catalog if each.stream_id == LOG_STREAM_ID]
+        terms = [(each.term_id, each.recording_id) for each in self.recording_log() if not each.is_snapshot]
+        self._recording_id = max(terms)[1] if terms else max(found, default=-1)
+
+    def log_bytes(self, begin: int, end: int, *, anew: bool = False) -> bytes:
+        """What its disk has of the log from one position to another; fewer where its files end."""
+        with self._uncounted():
+            content = b"" if anew else self._bytes_of(begin, end)
+            if len(content) < end - begin or not any(content[:4]):
+                self._find_recording()
+                content = self._bytes_of(begin, end)
+        return content
+
+    def _bytes_of(self, begin: int, end: int) -> bytes:
+        storage, content, length = self._read(), b"", self.plan.segment_length
+        while begin < end:
+            base = begin - begin % length
+            path = f"{ARCHIVE_DIR}/{self._recording_id}-{base}.rec"
+            if not storage.exists(path):
+                break
+            file = storage.open_file(path, READ_ONLY)
+            part = file.read(min(end, base + length) - begin, begin - base)
+            file.close()
+            content += part
+            if len(part) < min(end, base + length) - begin:
+                break
+            begin = base + length
+        return content
+
+    def wipe(self) -> None:
+        """Its disk is replaced by an empty one."""
+        self.disk = SimulatedDisk(on_latency=self._on_latency, capacity=CAPACITY, stream=self.random.getrandbits(40))
+        storage = self.disk.process()
+        storage.make_directory("/node")
+        storage.force_directory("/")
+        storage.kill(self.draws)
+        self.committed, self._reader, self._recording_id = 0, None, -1
+        self.is_to_be_wiped = False
+        self.stats["members wiped"] += 1
+        self.failed_force_of = None
+
+
+class Client(node_world.Client):
+    """A client of the cluster, and what it was told."""
+
+    HOST = CLIENT_HOST
+
+    def __init__(self, world: World, number: int) -> None:
+        self.ENDPOINTS = world.endpoints
+        self.last_sent_ns = 0
+        self.is_closing = False
+        self.strand = Strand(self._turn)
+        super().__init__(world, number)  # type: ignore[arg-type]
+
+    def _idle(self) -> IdleStrategy:
+        return ParkingIdleStrategy(self._wait)
+
+    def _wait(self) -> None:
+        self.strand.wait()
+        seam.invoke(self.transport)
+
+    def _turn(self) -> int:
+        self.poll()
+        return 0
+
+    def poll(self) -> None:
+        """Take a turn."""
+        super().poll()
+        if self.is_closing and self.is_connected:
+            assert self.cluster is not None
+            self.cluster.close()
+            self.is_done = True
+        now_ns = self.world.time.now_ns  # type: ignore[attr-defined]
+        if self.is_connected and now_ns - self.last_sent_ns > KEEP_ALIVE_MS * MS:
+            self.last_sent_ns = now_ns
+            try:
+                assert self.cluster is not None
+                self.cluster.send_keep_alive()
+            except ContainerError:
+                self.is_done = True
+
+    def end(self) -> None:
+        """Its process ends, without a word to the cluster."""
+        self.is_done = True
+        self.world.fabric.sever(self.transport)  # type: ignore[attr-defined]
+        self.strand.kill()
+
+
+class World:
+    """One plan's run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.random = random.Random(plan.seed)
+        self.time = VirtualTime()
+        self.draws = Draws(plan.seed)
+        self.trace = Trace()
+        self.scheduler = Scheduler(self.time, self.draws)
+        self.fabric = Fabric(
+            self.scheduler,
+            Draws(plan.seed + 1),
+            trace=self.trace,
+            latency_ns=plan.latency_us[0] * 1_000,
+            mean_latency_ns=plan.latency_us[1] * 1_000,
+            image_liveness_ns=LIVENESS_MS * MS,
+            connection_timeout_ns=LIVENESS_MS * MS,
+            linger_ns=500 * MS,
+            client_liveness_ns=LIVENESS_MS * MS,
+        )
+        self.log: list[str] = []
+        self.stats: Counter[str] = Counter()
+        self.is_over = False
+        self.history = History(plan.members, plan.services)
+        # The time of a log goes on from the clock of whoever leads.
+        self.history.log.is_time_checked = not any(plan.clock_offsets_ms)
+        self.members_text = "|".join(
+            ",".join([str(each), *(f"m{each}:{port}" for port in (9010, 9020, 9030, 9040, 8010))])
+            for each in range(plan.members)
+        )
+        self.endpoints = ",".join(f"{each}=m{each}:9010" for each in range(plan.members))
+        self.members = [Member(self, each) for each in range(plan.members)]
+        self.clients: list[Client] = []
+        self.numbers = itertools.count(1)
+        self.client_numbers = itertools.count(1)
+        self.reports: Counter[str] = Counter()
+        self.is_healing = False
+        self.ending_until_ns = 0
+        """Until then members end because a tool has asked for it."""
+        self._client_turns = 0
+        self._clients_due = 0
+        self._clients_due_ns = 0
+        self._violation: Violation | None = None
+
+    @property
+    def now_ms(self) -> int:
+        """The virtual time."""
+        return self.time.now_ns // MS
+
+    def boot(self) -> None:
+        """The first start."""
+        self.driver = self.fabric.host(CLIENT_HOST, wake=self._wake_clients, counters_capacity=256)
+        for member in self.members:
+            member.boot()
+        self._clients_are_due(self.time.now_ns)
+
+    # Time.
+
+    def run_for(self, duration_ms: int) -> None:
+        """Let time pass."""
+        self.until(None, duration_ms)
+
+    def until(self, is_done: Callable[[], bool] | None, limit_ms: int) -> bool:
+        """Let time pass until something is so, or the limit is over: False then."""
+        end_ns = self.time.now_ns + limit_ms * MS
+        over: list[bool] = []
+        self.scheduler.at(end_ns, over.append, True)
+        step, next_ns = self.scheduler.step, 0
+        while not over:
+            step()
+            if is_done is not None and self.time.now_ns >= next_ns:
+                if is_done():
+                    return True
+                next_ns = self.time.now_ns + MS
+        return is_done is not None and is_done()
+
+    def await_(self, is_done: Callable[[], bool], limit_ms: int, what: str) -> None:
+        """Let time pass until something is so, which must be within a limit of virtual time."""
+        if not self.until(is_done, limit_ms):
+            raise Violation("liveness", f"{what} did not come within {limit_ms} ms: {self.describe()}")
+
+    def describe(self) -> str:
+        """What the members are."""
+        return "; ".join(map(self._describe, self.members)) + f"; reports: {dict(self.reports.most_common(8))}"
+
+    def _describe(self, member: Member) -> str:
+        if not member.is_up:
+            return f"m{member.member_id} is down"
+        module = member.life.module
+        assert module is not None
+        state = "elects" if not module.context.agent.has_leader else "leads" if member.is_leading else "follows"
+        names = ("leadership_term_id", "commit_position", "module_state", "control_toggle")
+        events = [each.state.events for each in member.life.recorders]
+        return f"m{member.member_id} {state} " + " ".join(str(member.value(name)) for name in names) + f" {events}"
+
+    def _wake_clients(self) -> None:
+        if self._clients_due_ns > self.time.now_ns + WAKE_NS:
+            self._clients_are_due(self.time.now_ns + WAKE_NS)
+
+    def _clients_are_due(self, time_ns: int) -> None:
+        self._clients_due += 1
+        self._clients_due_ns = time_ns
+        self.scheduler.at(time_ns, self._on_clients_turn, self._clients_due)
+
+    def _on_clients_turn(self, number: int) -> None:
+        if number != self._clients_due:
+            return
+        now_ns = self.time.now_ns
+        clock = self.driver.clock
+        assert isinstance(clock, NodeClock)
+        for client in list(self.clients):
+            clock.begin_turn()
+            if now_ns >= client.stalled_until_ns:
+                client.strand.turn()
+            if client.is_done:
+                client.end()
+                self.clients.remove(client)
+        self._client_turns += 1
+        self._clients_are_due(now_ns + self.draws.delay_ns(_CLIENTS, self._client_turns, MS, 10 * MS))
+
+    # What members say.
+
+    def on_down(self, member: Member, is_machine_down: bool, *, is_in_order: bool) -> None:
+        """A member is down; an operator starts it again."""
+        draw = member.random
+        self.stats["ends"] += 1
+        if is_in_order:
+            self.scheduler.after(draw.choice([0, 100, 2_000]) * MS, self._restart, member, False, False)
+            return
+        if member.is_to_be_wiped:
+            member.terms_at_end = max(each.voted_term() for each in self.members)
+        releases = draw.random() < 0.9
+        delay_ms = draw.choice([0, 100, 1_000, 5_000]) if releases else MARK_FILE_LIVENESS_MS
+        if not is_machine_down:
+            delay_ms = max(delay_ms, LIVENESS_MS + 1)
+        if member.is_to_be_wiped:
+            delay_ms += 6_000
+        if self.is_healing:
+            releases, delay_ms = True, LIVENESS_MS + 1
+        self.scheduler.after((delay_ms + draw.randrange(300)) * MS, self._restart, member, is_machine_down, releases)
+
+    def _restart(self, member: Member, is_machine_down: bool, releases: bool) -> None:
+        if member.is_up:
+            return
+        if releases:
+            member.release_mark_files()
+        if member.is_to_be_wiped and self._may_be_wiped(member):
+            member.wipe()
+        if not self.is_healing and member.random.random() < 0.15:
+            member.calls_left = member.random.randint(1, member.random.choice([10, 60, 200]))
+            member.is_power_cut = member.may_lose_power and member.random.random() < 0.5
+        self.log.append(f"  m{member.member_id} starts at {self.now_ms}")
+        if is_machine_down:
+            member.boot()
+        else:
+            member.start()
+
+    def _may_be_wiped(self, member: Member) -> bool:
+        """All that is committed is on a quorum of others, and no vote of this member counts any more."""
+        end = self.history.end
+        others = [each for each in self.members if each is not member and not each.is_to_be_wiped]
+        have = [each for each in others if frames_of(each.log_bytes(0, end)) == self.history.frames]
+        return (
+            len(have) >= self.history.quorum
+            and max(self.history.leaders, default=-1) > member.terms_at_end
+            and self._leader() is not None
+        )
+
+    def note_error(self, member: Member, text: str) -> None:
+        """A member has reported an error."""
+        self.reports[text] += 1
+
+    def on_unexpected_end(self, member: Member, text: str) -> None:
+        """A part has ended, and the world knows no cause."""
+        if self.time.now_ns < self.ending_until_ns:
+            return
+        raise Violation("end", f"m{member.member_id}: {text}")
+
+    def check_member(self, member: Member) -> None:
+        """A member starts: its disk has what it has committed in earlier lives, and the terms of all."""
+        self.history.check_content(member, min(member.committed, self.history.end), "starts")
+        terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
+        self.history.check_terms(f"m{member.member_id}", terms)
+
+    def on_sent(self, client: node_world.Client, number: int) -> None:
+        """A client has sent a message."""
+        self.stats["sent"] += 1
+
+    def on_answer(self, number: int, index: int) -> None:
+        """A client was told which place its message has."""
+        self.history.on_answer(number, index)
+        self.stats["answers"] += 1
+
+    def step(self) -> None:
+        """No client waits by letting the others take turns."""
+        raise Violation("waits", "a client waits inside a turn that is not its own")
+
+    # Operations.
+
+    def do(self, operation: Operation) -> None:
+        """Do one step of the plan."""
+        draw = random.Random(operation.seed)
+        self.log.append(f"{operation.number} {operation.kind} at {self.now_ms}")
+        method: Callable[[random.Random], None] = getattr(self, f"_do_{operation.kind}")
+        method(draw)
+        self.run_for(draw.choice([1, 5, 20]))
+
+    def _do_work(self, draw: random.Random) -> None:
+        self.run_for(draw.choice([20, 200, 1_000]))
+
+    def _do_connect(self, draw: random.Random) -> None:
+        if len(self.clients) < MOST_CLIENTS:
+            self.clients.append(Client(self, next(self.client_numbers)))
+            self.until(lambda: any(each.is_connected for each in self.clients), draw.choice([10, 3_000]))
+
+    def _connected(self) -> list[Client]:
+        return [each for each in self.clients if each.is_connected and self.time.now_ns >= each.stalled_until_ns]
+
+    def _do_send(self, draw: random.Random) -> None:
+        for _ in range(draw.choice([1, 3, 10])):
+            clients = self._connected()
+            if not clients:
+                return
+            self._send(draw.choice(clients), draw)
+            if draw.random() < 0.3:
+                self.run_for(draw.choice([1, 3]))
+
+    def _send(self, client: Client, draw: random.Random) -> int:
+        number = next(self.numbers)
+        kind = draw.choices("ptcsx", [10, 4, 1, 3, 0.2])[0]
+        argument = 0
+        if kind == "t":
+            argument = draw.choice([-5, 0, 3, 50, 500, 3000])
+        elif kind == "c":
+            argument = draw.randint(1, number)
+        elif kind == "s":
+            argument = draw.randint(1, 3)
+        filler = bytes(draw.randrange(self.plan.longest)) if draw.random() < 0.3 else b""
+        self.history.on_sent(number)
+        client.send(b"%s %d %d " % (kind.encode(), number, argument) + filler, number)
+        return number
+
+    def _do_close(self, draw: random.Random) -> None:
+        clients = self._connected()
+        if clients:
+            draw.choice(clients).is_closing = True
+
+    def _do_vanish(self, draw: random.Random) -> None:
+        if self.clients:
+            client = self.clients.pop(draw.randrange(len(self.clients)))
+            client.end()
+
+    def _do_stall(self, draw: random.Random) -> None:
+        clients = self._connected()
+        if clients:
+            draw.choice(clients).stalled_until_ns = self.time.now_ns + draw.choice([100, 1000, 5000]) * MS
+
+    # Faults.
+
+    def _up(self) -> list[Member]:
+        return [each for each in self.members if each.is_up]
+
+    def _pick(self, draw: random.Random) -> Member | None:
+        """The leader, or any member that is up."""
+        leader = self._leader() if draw.random() < 0.4 else None
+        up = self._up()
+        return leader or (draw.choice(up) if up else None)
+
+    def _do_kill(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            member._do_kill(draw)
+
+    def _do_cut(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            if member.may_lose_power:
+                member._do_cut(draw)
+            else:
+                member._do_kill(draw)
+
+    def _do_kill_all(self, draw: random.Random) -> None:
+        is_power_cut = draw.random() < 0.5
+        for member in self._up():
+            member.kill(is_power_cut=is_power_cut and member.may_lose_power)
+        self.stats["kills of all"] += 1
+
+    def _do_lose(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            member.lose(draw)
+            self.stats["parts lost"] += 1
+
+    def _do_wipe(self, draw: random.Random) -> None:
+        member = self._pick(draw)
+        if member is not None and not any(each.is_to_be_wiped for each in self.members):
+            member.is_to_be_wiped = True
+            member.kill()
+
+    def _do_fault(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            member._do_fault(draw)
+
+    def _do_fill_disk(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            member._do_fill_disk(draw)
+            self.stats["full disks"] += 1
+
+    def _do_pause(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            member.paused_until_ns = self.time.now_ns + draw.choice([50, 300, 900, 3_000]) * MS
+            self.stats["pauses"] += 1
+
+    def _do_part(self, draw: random.Random) -> None:
+        hosts = [each.host for each in self.members]
+        draw.shuffle(hosts)
+        at = draw.randrange(1, len(hosts))
+        self.fabric.partition([[*hosts[:at], CLIENT_HOST], hosts[at:]])
+        self.stats["partitions"] += 1
+        self.run_for(draw.choice([100, 1_000, 3_000]))
+
+    def _do_isolate(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            rest = [each.host for each in self.members if each is not member]
+            # Clients may reach it still.
+            self.fabric.partition([[member.host], [*rest, *([CLIENT_HOST] if draw.random() < 0.5 else [])]])
+            self.stats["members isolated"] += 1
+            self.run_for(draw.choice([100, 1_500, 3_000]))
+
+    def _do_deafen(self, draw: random.Random) -> None:
+        """One way alone: to a member or from it, of one other or of all."""
+        if member := self._pick(draw):
+            others = [each.host for each in self.members if each is not member]
+            for other in others if draw.random() < 0.5 else [draw.choice(others)]:
+                ways = (member.host, other) if draw.random() < 0.5 else (other, member.host)
+                self.fabric.cut(*ways, False)
+            self.stats["one-way cuts"] += 1
+            self.run_for(draw.choice([100, 1_500, 3_000]))
+
+    def _do_clog(self, draw: random.Random) -> None:
+        hosts = [CLIENT_HOST, *(each.host for each in self.members)]
+        one, other = draw.sample(hosts, 2)
+        until_ns = self.time.now_ns + draw.choice([50, 500, 2_000]) * MS
+        self.fabric.clog(one, other, until_ns, draw.random() < 0.5)
+        self.stats["clogs"] += 1
+
+    def _do_lossy(self, draw: random.Random) -> None:
+        one, other = draw.sample([each.host for each in self.members], 2)
+        least_us, mean_us = self.plan.latency_us
+        loss = draw.choice([0.05, 0.3])
+        self.fabric.link(one, other, latency_ns=least_us * 1_000, mean_latency_ns=mean_us * 1_000, loss=loss)
+        self.stats["lossy links"] += 1
+
+    def _do_heal(self, draw: random.Random) -> None:
+        self._heal_network()
+        self.run_for(draw.choice([10, 1_000, 4_000]))
+
+    def _heal_network(self) -> None:
+        hosts = [CLIENT_HOST, *(each.host for each in self.members)]
+        self.fabric.partition([hosts])
+        least_us, mean_us = self.plan.latency_us
+        for one, other in itertools.combinations(hosts, 2):
+            self.fabric.link(one, other, latency_ns=least_us * 1_000, mean_latency_ns=mean_us * 1_000)
+
+    def _do_step_clock(self, draw: random.Random) -> None:
+        self.history.log.is_time_checked = False
+        draw.choice(self.members).step_clock(draw.choice([-30_000, -1_000, 1_000, 30_000]))
+        self.stats["clock steps"] += 1
+
+    def _do_restart(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            member.close()
+
+    def _do_roll(self, draw: random.Random) -> None:
+        """All members are started again, one after the other."""
+        for member in self.members:
+            if member.is_up:
+                processes = member.processes
+                member.close()
+                self.until(partial(self._is_back, member, processes), 10_000)
+        self.stats["rolling restarts"] += 1
+
+    def _is_back(self, member: Member, processes: int) -> bool:
+        return member.is_up and member.processes > processes and self._is_led()
+
+    # Tools.
+
+    def _do_snapshot(self, draw: random.Random) -> None:
+        if (leader := self._leader()) and leader.set_toggle(SNAPSHOT):
+            self.stats["snapshots"] += 1
+            self.run_for(draw.choice([0, 5, 300]))
+
+    def _do_suspend(self, draw: random.Random) -> None:
+        if (leader := self._leader()) and leader.set_toggle(SUSPEND):
+            self.stats["suspensions"] += 1
+            self.run_for(draw.choice([1, 50, 1_000]))
+
+    def _do_resume(self, draw: random.Random) -> None:
+        if (leader := self._leader()) and leader.value("module_state") == SUSPENDED:
+            self.stats["resumptions"] += leader.set_toggle(RESUME)
+
+    def _do_shutdown(self, draw: random.Random) -> None:
+        self._end_by_tool(SHUTDOWN, "shutdowns")
+
+    def _do_abort(self, draw: random.Random) -> None:
+        self._end_by_tool(ABORT, "aborts")
+
+    def _end_by_tool(self, toggle: int, name: str) -> None:
+        if (leader := self._leader()) and leader.set_toggle(toggle):
+            self.ending_until_ns = self.time.now_ns + 20_000 * MS
+            self.stats[name] += 1
+            self.run_for(3_000)
+
+    def _leader(self) -> Member | None:
+        leaders = [each for each in self.members if each.is_leading]
+        return max(leaders, key=lambda each: each.value("leadership_term_id"), default=None)
+
+    # The end.
+
+    def finish(self) -> None:
+        """Faults stop: within a while there is a leader that serves, all members catch up, nothing is left to do."""
+        self._heal()
+        self.await_(self._is_led, LEADER_LIMIT_MS, "a leader of all")
+        for client in self.clients:
+            client.end()
+        self.clients.clear()
+        leader = self._leader()
+        assert leader is not None
+        if leader.value("module_state") == SUSPENDED:
+            leader.set_toggle(RESUME)
+            self.run_for(100)
+        probe = Client(self, next(self.client_numbers))
+        self.clients.append(probe)
+        self.await_(lambda: probe.is_connected, 8_000, "a session")
+        number = next(self.numbers)
+        self.history.on_sent(number)
+        probe.send(b"p %d 0 " % number, number)
+        self.await_(lambda: number in self.history.answers, 5_000, "an answer")
+        self.await_(self._is_settled, SETTLE_LIMIT_MS, "the same state of all, with nothing left to do")
+        self.history.check_sent()
+        for member in self.members:
+            member.kill(is_power_cut=member.may_lose_power)
+            self.history.check_content(member, min(member.committed, self.history.end), "has ended")
+            terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
+            self.history.check_terms(f"m{member.member_id}", terms)
+        self.stats["settled"] += 1
+
+    def _heal(self) -> None:
+        self.is_healing = True
+        for member in self.members:
+            member.calls_left = member.turns_left = -1
+            member.paused_until_ns = 0
+            member.fault, member.disk.capacity = None, CAPACITY
+            if member.is_up and member.is_faulty:
+                member.kill()
+        self._heal_network()
+
+    def _is_led(self) -> bool:
+        return (
+            all(
+                each.is_up and each.life.module is not None and each.life.module.context.agent.has_leader
+                for each in self.members
+            )
+            and sum(each.is_leading for each in self.members) == 1
+        )
+
+    def _is_settled(self) -> bool:
+        for member in self.members:
+            if not member.is_up or member.value("commit_position") != self.history.end:
+                return False
+            for recorder in member.life.recorders:
+                state = recorder.state
+                if (
+                    state.events != len(self.history.log.digests) - 1
+                    or state.timers
+                    or len(state.sessions) != 1
+                    or state.received != [state.offered] * self.plan.services
+                ):
+                    return False
+        return True
+
+    def close(self) -> None:
+        """End all that runs yet, without effect."""
+        for client in self.clients:
+            client.transport.sever()
+            client.strand.kill()
+        for member in self.members:
+            member.switch_off()
+
+    @property
+    def digest(self) -> int:
+        """A number for all that happened, and for the log."""
+        text = repr((self.log, sorted(self.stats.items()), self.time.now_ns, self.trace.digest, self.trace.count))
+        return zlib.crc32(text.encode(), zlib.crc32(self.history.content))
+
+
+def run(plan: Plan) -> Result[Plan]:
+    """Run a plan; an error of the simulation itself is raised."""
+    world = World(plan)
+    try:
+        return run_world(world)
+    finally:
+        world.close()

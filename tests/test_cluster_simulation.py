@@ -1,0 +1,225 @@
+"""Simulated clusters of whole nodes: what the oracles see in a history that is wrong, and in members that run."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from container.testing.simulation.virtual_time import NodeClock, VirtualTime
+from tests.recorded_frames import Frames
+from tests.sim.cluster_oracle import History, frames_of, voted_term_of
+from tests.sim.cluster_run import run_seed
+from tests.sim.cluster_world import Plan, World, expand, run
+from tests.sim.disk_world import Operation
+from tests.sim.node_oracle import LOG_STREAM_ID, Violation
+from tests.test_node_simulation import OPEN, TERM, message, sent
+
+FRAMES, OTHERS = Frames(stream_id=LOG_STREAM_ID), Frames(stream_id=LOG_STREAM_ID, session_id=78)
+LOG = FRAMES.block(0, message(*TERM), message(*OPEN), sent(b"p 1 0 "), sent(b"p 2 0 "))
+SAME = OTHERS.block(0, message(*TERM), message(*OPEN), sent(b"p 1 0 "), sent(b"p 2 0 "))
+OTHER = FRAMES.block(0, message(*TERM), message(*OPEN), sent(b"p 1 0 "), sent(b"p 3 0 "))
+
+
+class Disk:
+    """A member, as far as the history asks for it."""
+
+    def __init__(self, member_id: int, content: bytes) -> None:
+        self.member_id, self.content = member_id, content
+
+    def log_bytes(self, begin: int, end: int, *, anew: bool = False) -> bytes:
+        return self.content[begin:end]
+
+
+def history_of(*contents: bytes) -> tuple[History, list[Disk]]:
+    return History(len(contents), 1), [Disk(each, content) for each, content in enumerate(contents)]
+
+
+def test_members_may_differ_in_who_sent_a_frame_and_in_what_follows_the_end() -> None:
+    assert LOG != SAME
+    assert frames_of(LOG) == frames_of(SAME) != frames_of(OTHER)
+    history, disks = history_of(LOG, SAME, b"")
+    history.commit(disks[0], len(LOG), disks)
+    history.check_leader(disks[1], 0)
+    assert (history.end, history.log.end, history.leaders) == (len(LOG), len(LOG), {0: 1})
+
+
+@pytest.mark.parametrize("contents", [(LOG, OTHER, b""), (LOG, LOG[:-32], b""), (LOG, SAME, b"", b"", b"")])
+def test_a_commit_without_a_quorum_is_seen(contents: tuple[bytes, ...]) -> None:
+    history, disks = history_of(*contents)
+    with pytest.raises(Violation, match=r"^quorum: m0 commits 0 to \d+, which \[0(, 1)?\] have recorded"):
+        history.commit(disks[0], len(LOG), disks)
+
+
+def test_a_commit_of_what_is_not_recorded_is_seen() -> None:
+    history, disks = history_of(LOG, SAME, SAME)
+    with pytest.raises(Violation, match="^append: m0 commits 100000, and has recorded up to "):
+        history.commit(disks[0], 100_000, disks)
+
+
+def test_a_second_leader_of_a_term_and_one_without_the_log_are_seen() -> None:
+    history, disks = history_of(LOG, SAME, OTHER)
+    history.commit(disks[0], len(LOG), disks)
+    history.check_leader(disks[0], 1)
+    history.check_leader(disks[0], 1)
+    with pytest.raises(Violation, match="^leaders: m0 and m1 lead in term 1"):
+        history.check_leader(disks[1], 1)
+    with pytest.raises(Violation, match="^committed: m2 leads; of [0-9]+ bytes committed it has but "):
+        history.check_leader(disks[2], 2)
+
+
+def test_states_that_differ_and_states_of_what_is_not_committed_are_seen() -> None:
+    history, disks = history_of(LOG, SAME, b"")
+    history.check_state("one", 2, 5)
+    with pytest.raises(Violation, match="^state: other has another state after 2 events"):
+        history.check_state("other", 2, 6)
+    with pytest.raises(Violation, match="^ahead: services have applied 2 events, 0 are committed"):
+        history.check_applied()
+    with pytest.raises(Violation, match="^state: after 2 events a service has another state than the log"):
+        history.commit(disks[0], len(LOG), disks)
+
+
+def test_answers_that_are_not_the_log_s_are_seen() -> None:
+    history, disks = history_of(LOG, SAME, b"")
+    history.commit(disks[0], len(LOG), disks)
+    history.on_sent(1)
+    history.on_answer(1, 0)
+    with pytest.raises(Violation, match="^answer: message 1 is applied at 0, and at 1"):
+        history.on_answer(1, 1)
+    with pytest.raises(Violation, match="^answer: message 7 is at None of the log, not 1"):
+        history.on_answer(7, 1)
+    with pytest.raises(Violation, match=r"^log: nobody sent \[2\]"):
+        history.check_sent()
+    history.on_sent(2)
+    history.on_answer(2, 1)
+    history.check_sent()
+
+
+def test_a_message_in_front_of_one_that_was_answered_before_is_seen() -> None:
+    history, disks = history_of(LOG, SAME, b"")
+    history.commit(disks[0], len(LOG), disks)
+    history.on_sent(2)
+    history.on_answer(2, 1)
+    history.on_sent(1)
+    with pytest.raises(Violation, match="^linearizable: message 1 is at 0: 2 were answered"):
+        history.on_answer(1, 0)
+
+
+def test_terms_that_begin_elsewhere_are_seen() -> None:
+    history, disks = history_of(LOG, SAME, b"")
+    history.check_terms("m0", {0: 96})
+    history.commit(disks[0], len(LOG), disks)
+    history.check_terms("m0", {0: 0, 1: 96})
+    history.check_terms("m0", {1: 320})
+    with pytest.raises(Violation, match="^terms: m1 has term 0 from 96 on, and it begins at 0"):
+        history.check_terms("m1", {0: 96, 1: 96})
+
+
+def test_the_term_of_a_vote_is_read() -> None:
+    header = struct.pack("<i4x", 3 << 8)
+    record = struct.pack("<HHHHi4x", 24, 301, 112, 10, 40) + struct.pack("<qqq", 7, 1, 2)
+    assert (voted_term_of(header + record), voted_term_of(header), voted_term_of(b"")) == (7, -1, -1)
+
+
+def test_clocks_drift_and_are_set() -> None:
+    time = VirtualTime()
+    clock = NodeClock(time, epoch_ms=1_000, drift_ppm=100)
+    time.now_ns = 10_000_000_000
+    assert clock.now_ms == 11_001
+    clock.step_epoch(-5_000)
+    assert clock.now_ms == 6_001
+
+
+# Members that run.
+
+
+def plan_of(*kinds: str, members: int = 3) -> Plan:
+    plain = replace(
+        expand(3, members), level=1, services=1, latency_us=(50, 200), clock_offsets_ms=(0,) * 7, drifts_ppm=(0,) * 7
+    )
+    return replace(plain, operations=tuple(Operation(number, kind, number) for number, kind in enumerate(kinds)))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World(plan_of())
+    made.boot()
+    made.await_(made._is_led, 20_000, "a leader")
+    made.run_for(500)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("members", [3, 5, 7])
+def test_members_elect_serve_and_settle(members: int) -> None:
+    result = run(plan_of("connect", "send", "send", "work", members=members))
+    assert result.violation is None
+    assert result.stats["answers"] > 1
+    assert result.stats["starts"] == result.stats["power cuts"] == members
+
+
+@pytest.mark.parametrize("kind", ["kill_all", "roll", "shutdown", "abort", "isolate", "wipe", "suspend"])
+def test_members_settle_after_each_of_these(kind: str) -> None:
+    result = run(plan_of("connect", "send", kind, "work", "heal", "connect", "send", "work"))
+    assert result.violation is None
+    assert result.stats["settled"] == 1
+
+
+def test_a_commit_that_goes_back_is_seen(world: World) -> None:
+    member = world.members[0]
+    member.committed_in_life = 1 << 20
+    with pytest.raises(Violation, match="^commit: m0 goes back from 1048576 to "):
+        world.run_for(100)
+
+
+def test_an_end_without_a_cause_is_seen(world: World) -> None:
+    module = world.members[1].life.module
+    assert module is not None
+    module.close()
+    with pytest.raises(Violation, match="^end: m1: <ConsensusModule consensus-module-0-1 ended"):
+        world.run_for(100)
+
+
+def test_an_error_of_the_code_is_seen(world: World) -> None:
+    world.members[2].errors.append(TypeError("planted"))
+    with pytest.raises(Violation, match="^reported: m2: TypeError: planted"):
+        world.run_for(100)
+
+
+def test_a_disk_that_forgets_what_was_committed_is_seen(world: World) -> None:
+    member = next(each for each in world.members if not each.is_leading)
+    member.kill()
+    committed = member.committed
+    member.wipe()
+    member.committed = committed
+    with pytest.raises(Violation, match="^committed: m[0-2] starts; of [0-9]+ bytes committed it has but 0"):
+        world.run_for(30_000)
+
+
+def test_a_member_is_wiped_only_when_others_have_all_and_its_votes_do_not_count(world: World) -> None:
+    leader = world._leader()
+    assert leader is not None
+    leader.terms_at_end = max(each.voted_term() for each in world.members)
+    assert not world._may_be_wiped(leader)
+    leader.kill()
+    world.until(lambda: world._leader() is not None, 20_000)
+    world.run_for(200)
+    assert world._may_be_wiped(leader)
+    leader.terms_at_end += 1
+    assert not world._may_be_wiped(leader)
+
+
+def test_without_peace_nothing_settles(world: World) -> None:
+    world._heal = lambda: None  # type: ignore[method-assign]
+    for member in world.members:
+        member.paused_until_ns = world.time.now_ns + 10**12
+        member.wake()
+    with pytest.raises(Violation, match="^liveness: a session did not come within "):
+        world.finish()
+
+
+def test_another_way_to_run_a_seed_is_a_part_of_it() -> None:
+    whole, part = run_seed(2), run_seed(2, [0, 1])
+    assert len(part.plan.operations) == 2 < len(whole.plan.operations)

@@ -1,0 +1,59 @@
+"""Plain words: no page may become worse to read than its ceilings, which only fall."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.documents import DOCUMENTS, ROOT
+from tests.prose import STILTED, TARGET, Figures, ceilings, figures, sentences
+from tests.test_source import lines_matching
+
+
+def test_no_file_has_stilted_words() -> None:
+    found = lines_matching(STILTED, lambda path: path.suffix == ".md" or not path.is_relative_to(ROOT / "tests"))
+    assert not found, "say it in plain words:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("page", DOCUMENTS)
+def test_a_page_is_as_plain_as_its_ceilings(page: str) -> None:
+    found = figures((ROOT / page).read_text(encoding="utf-8"))
+    limit = ceilings().get(page, TARGET)
+    assert not found.exceeds(limit), f"{found} exceeds {limit}: `python -m tests.prose {page}` prints its sentences"
+
+
+def test_a_page_that_is_plain_has_no_ceilings_of_its_own() -> None:
+    for page, limit in ceilings().items():
+        found = figures((ROOT / page).read_text(encoding="utf-8"))
+        assert found.exceeds(TARGET), f"{page} is plain: `python -m tests.prose --lower` takes it out of the ceilings"
+        assert limit.exceeds(TARGET), page
+
+
+def test_the_readme_has_six_hundred_words_at_most() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
+
+
+PAGE = """# What a heading says
+
+What is read
+stays. Is it? **Who waits?** `a. B` is one word, e.g. Here. See [two words](x.md).
+
+- Of these {words}.
+
+| Of a cell | goes on |
+| --- | --- |
+
+```sh
+What is code
+```
+"""
+
+
+def test_the_figures_of_a_page() -> None:
+    text = PAGE.format(words="one " * 24)
+    assert sentences(text)[:3] == ["What is read stays.", "Is it?", "**Who waits?**"]
+    assert len(sentences(text)) == 6
+    assert figures(text) == Figures(median_words=4, long_percent=17, long_cells=0, openings=3, stiff=1)
+    assert figures(PAGE.format(words="shall")).long_percent == 0
+    assert figures("| a | " + "word " * 26 + "|\n").long_cells == 1
+    assert not figures(text).exceeds(Figures(4, 17, 0, 3, 1))
+    assert figures(text).exceeds(Figures(4, 17, 0, 2, 1))
