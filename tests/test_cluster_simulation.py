@@ -28,6 +28,10 @@ class Disk:
 
     def __init__(self, member_id: int, content: bytes) -> None:
         self.member_id, self.content = member_id, content
+        self.voted = 9
+
+    def voted_term(self) -> int:
+        return self.voted
 
     def log_bytes(self, begin: int, end: int, *, anew: bool = False) -> bytes:
         return self.content[begin:end]
@@ -117,6 +121,58 @@ def test_terms_that_begin_elsewhere_are_seen() -> None:
         history.check_terms("m1", {0: 96, 1: 96})
 
 
+def request_of(candidate_id: int, term_id: int, log: tuple[int, int] = (1, 96)) -> bytes:
+    return struct.pack("<HHHHqqqii", 32, 51, 111, 9, *log, term_id, candidate_id, 0)
+
+
+def vote_of(voter_id: int, candidate_id: int, term_id: int, log: tuple[int, int] = (1, 96), yes: int = 1) -> bytes:
+    return struct.pack("<HHHHqqqiii", 36, 52, 111, 9, term_id, *log, candidate_id, voter_id, yes)
+
+
+def test_votes_that_are_as_they_must_be_are_counted() -> None:
+    history, disks = history_of(b"", b"", b"")
+    for sender, sent_message in (
+        (0, request_of(0, 2)),
+        (1, request_of(1, 2)),
+        (0, vote_of(0, 1, 2, yes=0)),
+        (2, vote_of(2, 0, 2, (1, 64))),
+        (2, vote_of(2, 0, 2, (1, 64))),
+        (2, vote_of(2, 1, 2, (2, 0), yes=0)),
+        (1, request_of(1, 3)),
+        (0, vote_of(0, 1, 3, (1, 96))),
+        (0, b"another message"),
+    ):
+        history.on_consensus_message(disks[sender], sent_message)
+    assert (history.contested, history.refusals) == (1, 1)
+    assert history.votes == {0: {2: 0, 3: 1}, 1: {2: 1, 3: 1}, 2: {2: 0}}
+
+
+@pytest.mark.parametrize(
+    ("log", "text"),
+    [
+        ((1, 96), "m0 votes in term 2 for m0 and m1"),
+        ((1, 128), "m0, whose log ends at 128 of term 1, votes in term 2 for m1, whose log ends at 96 of term 1"),
+        ((2, 0), "m0, whose log ends at 0 of term 2, votes in term 2 for m1, whose log ends at 96 of term 1"),
+    ],
+)
+def test_a_second_vote_of_a_term_and_one_for_a_worse_log_are_seen(log: tuple[int, int], text: str) -> None:
+    history, disks = history_of(b"", b"", b"")
+    history.on_consensus_message(disks[0], request_of(0, 2))
+    history.on_consensus_message(disks[1], request_of(1, 2))
+    with pytest.raises(Violation, match=f"^votes: {text}$"):
+        history.on_consensus_message(disks[0], vote_of(0, 1, 2, log))
+
+
+def test_a_vote_that_is_not_kept_is_seen() -> None:
+    history, disks = history_of(b"", b"", b"")
+    history.on_consensus_message(disks[0], vote_of(0, 1, 9))
+    disks[0].voted = 8
+    with pytest.raises(Violation, match="^votes: m0 starts; it has voted in term 9, and kept 8"):
+        history.check_vote(disks[0], "starts")
+    with pytest.raises(Violation, match="^votes: m0 sends a vote; it has voted in term 10, and kept 8"):
+        history.on_consensus_message(disks[0], vote_of(0, 1, 10))
+
+
 def test_the_term_of_a_vote_is_read() -> None:
     header = struct.pack("<i4x", 3 << 8)
     record = struct.pack("<HHHHi4x", 24, 301, 112, 10, 40) + struct.pack("<qqq", 7, 1, 2)
@@ -167,7 +223,9 @@ def test_members_elect_serve_and_settle(members: int) -> None:
     assert result.stats["starts"] == result.stats["power cuts"] == members
 
 
-@pytest.mark.parametrize("kind", ["kill_all", "roll", "shutdown", "abort", "isolate", "wipe", "suspend"])
+@pytest.mark.parametrize(
+    "kind", ["kill_all", "roll", "shutdown", "abort", "isolate", "wipe", "suspend", "behead", "compete"]
+)
 def test_members_settle_after_each_of_these(kind: str) -> None:
     result = run(plan_of("connect", "send", kind, "work", "heal", "connect", "send", "work"))
     assert result.violation is None

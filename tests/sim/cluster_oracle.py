@@ -15,6 +15,15 @@ PADDING = 0
 """The type of frames that have no data."""
 CANDIDATE_TERM = 301
 """The template of the record in the node state file."""
+CONSENSUS_STREAM_ID = 108
+_REQUEST_VOTE, _VOTE = 51, 52
+"""Templates of messages between members."""
+_REQUEST = struct.Struct("<qqqi")
+"""Term and end of the candidate's log, term that it wants to lead, candidate."""
+_BALLOT = struct.Struct("<qqqiii")
+"""Term of the ballot, term and end of the voter's log, candidate, voter, whether it is a yes."""
+_FIELDS = 8
+"""Where the fields of a message begin, behind its header."""
 
 
 def frames_of(content: bytes) -> bytes:
@@ -43,6 +52,9 @@ class Member(Protocol):
         ``anew`` asks which recording that is, which may have changed.
         """
 
+    def voted_term(self) -> int:
+        """The last term in which it has voted, of its disk; -1 for none."""
+
 
 class History:
     """All that was committed and answered, whoever said so.
@@ -62,6 +74,12 @@ class History:
         """The same, as far as its last message is whole."""
         self.leaders: dict[int, int] = {}
         """Members by leadership term."""
+        self.votes: dict[int, dict[int, int]] = {}
+        """By voter and term, who got its vote."""
+        self.requests: dict[tuple[int, int], tuple[int, int]] = {}
+        """By term and candidate, the term and end of the log that it had when it asked for votes."""
+        self.refusals = 0
+        """Ballots of members whose logs were better than the candidate's."""
         self.sent: set[int] = set()
         self.answers: dict[int, int] = {}
         """The place of messages among the applied, as clients were told."""
@@ -130,6 +148,52 @@ class History:
             raise Violation(
                 "ahead", f"services have applied {max(self._states)} events, {len(self.log.digests) - 1} are committed"
             )
+
+    def on_consensus_message(self, member: Member, message: bytes) -> None:
+        """A member has sent something to another: it has one vote in a term, and keeps it before it gives it away.
+
+        A candidate's vote is its own. A yes goes to nobody whose log is worse than the voter's, as both say they are.
+        """
+        template_id = int.from_bytes(message[2:4], "little")
+        if template_id == _REQUEST_VOTE:
+            log_term_id, log_position, term_id, candidate_id = _REQUEST.unpack_from(message, _FIELDS)
+            self.requests[term_id, candidate_id] = log_term_id, log_position
+            self._on_vote(member, term_id, candidate_id)
+        elif template_id == _VOTE:
+            term_id, log_term_id, log_position, candidate_id, _, is_yes = _BALLOT.unpack_from(message, _FIELDS)
+            wanted = self.requests.get((term_id, candidate_id), (log_term_id, log_position))
+            is_better = (log_term_id, log_position) > wanted
+            self.refusals += is_better
+            if is_yes and is_better:
+                raise Violation(
+                    "votes",
+                    f"m{member.member_id}, whose log ends at {log_position} of term {log_term_id}, votes in term "
+                    f"{term_id} for m{candidate_id}, whose log ends at {wanted[1]} of term {wanted[0]}",
+                )
+            if is_yes:
+                self._on_vote(member, term_id, candidate_id)
+
+    def _on_vote(self, member: Member, term_id: int, candidate_id: int) -> None:
+        votes = self.votes.setdefault(member.member_id, {})
+        known = votes.get(term_id)
+        if known == candidate_id:
+            return
+        if known is not None:
+            raise Violation("votes", f"m{member.member_id} votes in term {term_id} for m{known} and m{candidate_id}")
+        votes[term_id] = candidate_id
+        self.check_vote(member, "sends a vote")
+
+    def check_vote(self, member: Member, what: str) -> None:
+        """What a member has voted is on its disk."""
+        given = max(self.votes.get(member.member_id, ()), default=-1)
+        if given >= 0 and (stored := member.voted_term()) < given:
+            raise Violation("votes", f"m{member.member_id} {what}; it has voted in term {given}, and kept {stored}")
+
+    @property
+    def contested(self) -> int:
+        """Terms for which more than one member has asked for votes."""
+        terms = [term_id for term_id, _ in self.requests]
+        return len(terms) - len(set(terms))
 
     def check_terms(self, who: str, terms: dict[int, int]) -> None:
         """A recording log has the terms of what is committed where they begin.

@@ -22,6 +22,8 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.errors import AgentTermination, ContainerError, MarkFileError
 from container.storage.storage_seam import READ_ONLY
 from container.testing.memory import transport_probe as seam
+from container.testing.memory.memory_log import MemoryImage
+from container.testing.memory.memory_transport import MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
@@ -29,7 +31,7 @@ from container.testing.simulation.virtual_time import Draws, NodeClock, ParkingI
 from container.transport.idle_strategy import IdleStrategy
 from tests.sim import node_world
 from tests.sim.archive_oracle import read_catalog
-from tests.sim.cluster_oracle import History, frames_of, voted_term_of
+from tests.sim.cluster_oracle import CONSENSUS_STREAM_ID, History, frames_of, voted_term_of
 from tests.sim.disk_world import CAPACITY, MS, PROGRAMMING_ERRORS, Operation, Result, operations, run_world, swarm
 from tests.sim.node_oracle import (
     ARCHIVE_DIR,
@@ -106,8 +108,19 @@ KINDS = {
     "lossy": 1.0,
     "heal": 4.0,
     "step_clock": 1.0,
+    "behead": 2.0,
+    "compete": 2.0,
 }
 ALWAYS = ("send", "work", "connect", "heal")
+PROFILES: tuple[dict[str, float], ...] = (
+    KINDS,
+    {"compete": 8.0, "behead": 3.0, "kill": 3.0, "cut": 3.0, "pause": 2.0, "isolate": 2.0, "deafen": 2.0, "clog": 2.0},
+    {"behead": 10.0, "kill": 1.0, "cut": 2.0, "kill_all": 1.0, "deafen": 1.0, "part": 1.0, "snapshot": 1.0},
+    {"behead": 8.0, "suspend": 3.0, "resume": 4.0, "snapshot": 2.0, "close": 4.0, "vanish": 2.0, "pause": 2.0},
+)
+"""All that may happen; much of few kinds: elections, logs that differ, and what is taken back."""
+CALM = {"send": 10.0, "work": 6.0, "connect": 4.0, "heal": 3.0}
+"""What the profiles of few kinds have of those that are always there."""
 PLAIN_SHARE = 0.1
 """Of seeds without any fault: what fails there is a plain bug."""
 PLAIN_KINDS = 6
@@ -133,7 +146,8 @@ def expand(seed: int, members: int = 0) -> Plan:
     draw = random.Random(seed)
     level = draw.choice([0, 1, 1, 1, 2])
     is_plain = draw.random() < PLAIN_SHARE
-    kinds = dict(itertools.islice(KINDS.items(), PLAIN_KINDS if is_plain else None))
+    profile = draw.choice(PROFILES)
+    kinds = dict(itertools.islice(KINDS.items(), PLAIN_KINDS)) if is_plain else {**CALM, **profile}
     weights = swarm(draw, kinds, ALWAYS)
     if level == 0:
         weights.pop("cut", None)  # it may take what is acknowledged
@@ -151,7 +165,7 @@ def expand(seed: int, members: int = 0) -> Plan:
         longest=draw.choice([30, 30, 500, 3000, 9000]),
         step_ms=1,
         retained=0,
-        latency_us=draw.choice([(20, 50), (50, 200), (200, 2_000), (1_000, 20_000)]),
+        latency_us=draw.choice([(20, 50), (50, 200), (200, 2_000), (1_000, 20_000), (60_000, 70_000)]),
         turn_us=draw.choice([(2, 20), (20, 100), (100, 1_000)]),
         clock_offsets_ms=tuple(clocks.randint(-5_000, 5_000) if has_clocks else 0 for _ in range(MOST_MEMBERS)),
         drifts_ppm=tuple(clocks.randint(-200, 200) if has_clocks else 0 for _ in range(MOST_MEMBERS)),
@@ -222,6 +236,8 @@ class Member(node_world.World):
         self._streak = 0
         """Turns without a pause."""
         self._counter_ids: dict[str, int] = {}
+        self._taps: dict[MemoryPublication, MemoryImage] = {}
+        """What reads along what its consensus module sends to others."""
         self._reader: SimulatedStorage | None = None
         self._recording_id = -1
         self._clock_step_ms = 0
@@ -292,6 +308,7 @@ class Member(node_world.World):
         self._closing.clear()
         self.errors.clear()
         self.committed_in_life = 0
+        self._taps.clear()
         self.storage = self.disk.process()
         self.life = life = Life(self.storage)
         self.processes += 1
@@ -482,6 +499,7 @@ class Member(node_world.World):
         if not self.is_up or module is None or not module.is_running:
             return
         history = self.cluster.history
+        self._read_ballots(is_electing=not module.context.agent.has_leader)
         position = self.value("commit_position")
         if position < self.committed_in_life:
             raise Violation("commit", f"m{self.member_id} goes back from {self.committed_in_life} to {position}")
@@ -492,6 +510,18 @@ class Member(node_world.World):
         history.check_applied()
         if self.is_leading:
             history.check_leader(self, self.value("leadership_term_id"))
+
+    def _read_ballots(self, *, is_electing: bool) -> None:
+        """Read what it has sent to other members; it asks them anew for their addresses only in an election."""
+        if is_electing or not self._taps:
+            publications = [each for each in self.life.clients[1].open_resources if isinstance(each, MemoryPublication)]
+            for each in publications:
+                if each.log.stream_id == CONSENSUS_STREAM_ID and each not in self._taps:
+                    self._taps[each] = MemoryImage(each.log)
+        for publication, image in self._taps.items():
+            if seam.position(image) < publication.log.tail_position:
+                for message, _ in seam.poll(image, 1_000):
+                    self.cluster.history.on_consensus_message(self, message)
 
     def check_state(self, recorder: Recorder) -> None:
         """A service has another state: it must be that of all services, members and lives after as many events."""
@@ -654,6 +684,7 @@ class Member(node_world.World):
         storage.force_directory("/")
         storage.kill(self.draws)
         self.committed, self._reader, self._recording_id = 0, None, -1
+        self.cluster.history.votes.pop(self.member_id, None)  # none of its votes counts any more
         self.is_to_be_wiped = False
         self.stats["members wiped"] += 1
         self.failed_force_of = None
@@ -887,6 +918,7 @@ class World:
     def check_member(self, member: Member) -> None:
         """A member starts: its disk has what it has committed in earlier lives, and the terms of all."""
         self.history.check_content(member, min(member.committed, self.history.end), "starts")
+        self.history.check_vote(member, "starts")
         terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
         self.history.check_terms(f"m{member.member_id}", terms)
 
@@ -1067,6 +1099,53 @@ class World:
         for one, other in itertools.combinations(hosts, 2):
             self.fabric.link(one, other, latency_ns=least_us * 1_000, mean_latency_ns=mean_us * 1_000)
 
+    def _do_behead(self, draw: random.Random) -> None:
+        """The leader gets work that it cannot pass on to a quorum, and then dies, stays alone, or is heard again."""
+        leader = self._leader()
+        if leader is None:
+            return
+        others = [each for each in self.members if each is not leader]
+        draw.shuffle(others)
+        for other in others[draw.choice([0, 0, self.plan.members - self.history.quorum - 1]) :]:
+            self.fabric.cut(leader.host, other.host, False)
+        self.stats["leaders cut off"] += 1
+        if draw.random() < 0.3:
+            leader.set_toggle(draw.choice([SNAPSHOT, SUSPEND, RESUME]))
+        if draw.random() < 0.3:
+            self._do_close(draw)
+        self._do_send(draw)
+        latency_ms = self.plan.latency_us[1] // 1_000
+        self.run_for(draw.choice([20, 60, 200]) + 2 * latency_ms)
+        fate = draw.choice(["dies", "dies", "loses power", "loses power", "stays alone", "is heard"])
+        if fate in ("dies", "loses power"):
+            if leader.is_up:
+                leader.kill(is_power_cut=fate == "loses power" and leader.may_lose_power)
+        elif fate == "stays alone":
+            self.run_for(draw.choice([1_200, 2_000, 3_000]))
+        self._heal_network()
+        self.run_for(draw.choice([20, 1_500, 4_000]))
+        follower = self._leader()
+        if fate == "stays alone" and follower is not None and follower is not leader:
+            # So it may lead again, with what it has taken back.
+            follower.paused_until_ns = self.time.now_ns + 3_000 * MS
+            self.run_for(4_000)
+
+    def _do_compete(self, draw: random.Random) -> None:
+        """The leader falls silent, and the others do not hear in time who of them asks for votes."""
+        leader = self._leader()
+        if leader is None:
+            return
+        if draw.random() < 0.5:
+            leader.paused_until_ns = self.time.now_ns + draw.choice([1_500, 3_000]) * MS
+        else:
+            leader.kill(is_power_cut=draw.random() < 0.5 and leader.may_lose_power)
+        self.run_for(1_000 + draw.randrange(150))
+        until_ns = self.time.now_ns + draw.choice([100, 300, 600]) * MS
+        for one, other in itertools.combinations([each for each in self.members if each is not leader], 2):
+            self.fabric.clog(one.host, other.host, until_ns, True)
+        self.stats["competitions"] += 1
+        self.run_for(draw.choice([700, 2_000]))
+
     def _do_step_clock(self, draw: random.Random) -> None:
         self.history.log.is_time_checked = False
         draw.choice(self.members).step_clock(draw.choice([-30_000, -1_000, 1_000, 30_000]))
@@ -1149,6 +1228,10 @@ class World:
             terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
             self.history.check_terms(f"m{member.member_id}", terms)
         self.stats["settled"] += 1
+        self.stats["terms"] += len(self.history.leaders)
+        self.stats["ballots"] += len({term_id for term_id, _ in self.history.requests})
+        self.stats["candidates of a term beside the first"] += self.history.contested
+        self.stats["ballots of better logs"] += self.history.refusals
 
     def _heal(self) -> None:
         self.is_healing = True
