@@ -224,7 +224,7 @@ def test_members_elect_serve_and_settle(members: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["kill_all", "roll", "shutdown", "abort", "isolate", "wipe", "suspend", "behead", "compete"]
+    "kind", ["kill_all", "roll", "shutdown", "abort", "isolate", "wipe", "suspend", "behead", "mute", "compete"]
 )
 def test_members_settle_after_each_of_these(kind: str) -> None:
     result = run(plan_of("connect", "send", kind, "work", "heal", "connect", "send", "work"))

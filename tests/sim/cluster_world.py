@@ -19,6 +19,7 @@ from typing import Any
 import greenlet
 
 from container.clustered_service_container import ClusteredServiceContainer
+from container.consensus.election_host import ElectionState
 from container.errors import AgentTermination, ContainerError, MarkFileError
 from container.storage.storage_seam import READ_ONLY
 from container.testing.memory import transport_probe as seam
@@ -69,6 +70,8 @@ SETTLE_LIMIT_MS = 20_000
 """What it may take from then on until nothing is left to do."""
 LEADER = 2
 """Of the roles, as a counter shows them."""
+CRASH_STATES = (ElectionState.FOLLOWER_LOG_REPLICATION, ElectionState.FOLLOWER_CATCHUP)
+"""Of an election: a follower copies the log, or catches up with it."""
 SUSPENDED = 2
 """Of the states of a consensus module."""
 FIRST_PARK_NS, LONGEST_PARK_NS = MS, 16 * MS
@@ -110,12 +113,13 @@ KINDS = {
     "step_clock": 1.0,
     "behead": 2.0,
     "compete": 2.0,
+    "mute": 1.0,
 }
 ALWAYS = ("send", "work", "connect", "heal")
 PROFILES: tuple[dict[str, float], ...] = (
     KINDS,
     {"compete": 8.0, "behead": 3.0, "kill": 3.0, "cut": 3.0, "pause": 2.0, "isolate": 2.0, "deafen": 2.0, "clog": 2.0},
-    {"behead": 10.0, "kill": 1.0, "cut": 2.0, "kill_all": 1.0, "deafen": 1.0, "part": 1.0, "snapshot": 1.0},
+    {"behead": 8.0, "mute": 4.0, "kill": 1.0, "cut": 2.0, "kill_all": 1.0, "deafen": 1.0, "part": 1.0, "snapshot": 1.0},
     {"behead": 8.0, "suspend": 3.0, "resume": 4.0, "snapshot": 2.0, "close": 4.0, "vanish": 2.0, "pause": 2.0},
 )
 """All that may happen; much of few kinds: elections, logs that differ, and what is taken back."""
@@ -139,6 +143,8 @@ class Plan(node_world.Plan):
     clock_offsets_ms: tuple[int, ...]
     """Of the members' times of day."""
     drifts_ppm: tuple[int, ...]
+    crash_share: float
+    """Of the times at which a member begins to copy or to catch up."""
 
 
 def expand(seed: int, members: int = 0) -> Plan:
@@ -157,7 +163,7 @@ def expand(seed: int, members: int = 0) -> Plan:
     return Plan(
         seed=seed,
         level=level,
-        members=members or draw.choice([3, 3, 3, 5]),
+        members=members or draw.choice([3, 3, 5]),
         services=draw.choice([1, 1, 1, 2]),
         window=0,
         segment_length=TERM_LENGTH * draw.choice([1, 2]),
@@ -168,6 +174,7 @@ def expand(seed: int, members: int = 0) -> Plan:
         latency_us=draw.choice([(20, 50), (50, 200), (200, 2_000), (1_000, 20_000), (60_000, 70_000)]),
         turn_us=draw.choice([(2, 20), (20, 100), (100, 1_000)]),
         clock_offsets_ms=tuple(clocks.randint(-5_000, 5_000) if has_clocks else 0 for _ in range(MOST_MEMBERS)),
+        crash_share=0.0 if is_plain else clocks.choice([0.0, 0.0, 0.3]),
         drifts_ppm=tuple(clocks.randint(-200, 200) if has_clocks else 0 for _ in range(MOST_MEMBERS)),
         operations=tuple(drawn),
     )
@@ -236,6 +243,7 @@ class Member(node_world.World):
         self._streak = 0
         """Turns without a pause."""
         self._counter_ids: dict[str, int] = {}
+        self._election_state = 0
         self._taps: dict[MemoryPublication, MemoryImage] = {}
         """What reads along what its consensus module sends to others."""
         self._reader: SimulatedStorage | None = None
@@ -325,7 +333,14 @@ class Member(node_world.World):
             return
         assert life.module is not None
         counters = life.module.context.counters
-        names = ("commit_position", "node_role", "leadership_term_id", "module_state", "control_toggle")
+        names = (
+            "commit_position",
+            "node_role",
+            "leadership_term_id",
+            "module_state",
+            "control_toggle",
+            "election_state",
+        )
         self._counter_ids = {name: getattr(counters, name).counter_id for name in names}
         self.strands = {number: Strand(self._turn_of(each)) for number, each in enumerate(life.services)}
         self._strand_of = {id(each): strand for each, strand in zip(life.services, self.strands.values(), strict=True)}
@@ -427,6 +442,7 @@ class Member(node_world.World):
             self.bury()
             return
         self.observe()
+        self._crash_soon_in_election()
         self._check_errors()
         self._check_parts()
         if work > 0:
@@ -510,6 +526,20 @@ class Member(node_world.World):
         history.check_applied()
         if self.is_leading:
             history.check_leader(self, self.value("leadership_term_id"))
+
+    def _crash_soon_in_election(self) -> None:
+        """Now and then it dies in the middle of what it copies from a leader, or has to catch up with."""
+        module = self.life.module
+        if module is None or not module.is_running:
+            return
+        state, known = self.value("election_state"), self._election_state
+        self._election_state = state
+        if state == known or state not in CRASH_STATES or self.cluster.is_healing:
+            return
+        self.stats[f"members in election state {state}"] += 1
+        if self.calls_left < 0 and self.random.random() < self.plan.crash_share:
+            self.calls_left = self.random.randint(1, self.random.choice([5, 30]))
+            self.is_power_cut = self.may_lose_power and self.random.random() < 0.5
 
     def _read_ballots(self, *, is_electing: bool) -> None:
         """Read what it has sent to other members; it asks them anew for their addresses only in an election."""
@@ -1129,6 +1159,25 @@ class World:
             # So it may lead again, with what it has taken back.
             follower.paused_until_ns = self.time.now_ns + 3_000 * MS
             self.run_for(4_000)
+
+    def _do_mute(self, draw: random.Random) -> None:
+        """The leader hears no follower, so what they record is not committed; one of them starts again with that."""
+        leader = self._leader()
+        if leader is None:
+            return
+        followers = [each for each in self._up() if each is not leader]
+        for follower in followers:
+            self.fabric.cut(follower.host, leader.host, False)
+        self.stats["leaders that hear nobody"] += 1
+        self._do_send(draw)
+        self.run_for(draw.choice([20, 60]) + 2 * self.plan.latency_us[1] // 1_000)
+        follower = draw.choice(followers) if followers else leader
+        if follower.is_up:
+            self.fabric.heal(follower.host, leader.host, False)
+            follower.kill(is_power_cut=follower.may_lose_power)
+        self.run_for(draw.choice([700, 1_500]))
+        self._heal_network()
+        self.run_for(draw.choice([20, 1_500]))
 
     def _do_compete(self, draw: random.Random) -> None:
         """The leader falls silent, and the others do not hear in time who of them asks for votes."""
