@@ -173,6 +173,20 @@ def test_a_vote_that_is_not_kept_is_seen() -> None:
         history.on_consensus_message(disks[0], vote_of(0, 1, 10))
 
 
+def test_a_replay_of_what_is_not_committed_is_seen() -> None:
+    end = len(LOG)
+    more = FRAMES.block(end, sent(b"p 3 0 "))
+    history, disks = history_of(LOG + more, SAME, b"")
+    history.commit(disks[0], end, disks)
+    request, other = (
+        struct.pack("<HHHHqqqqq", 52, 6, 101, 10, 1, 2, 3, 0, length) for length in (end, end + len(more))
+    )
+    history.on_archive_request(disks[0], 3, request, disks)
+    history.on_archive_request(disks[0], 4, other, disks)
+    with pytest.raises(Violation, match=r"^replays: m0 replays 0 to \d+, which \[0\] have recorded"):
+        history.on_archive_request(disks[0], 3, other, disks)
+
+
 def test_the_term_of_a_vote_is_read() -> None:
     header = struct.pack("<i4x", 3 << 8)
     record = struct.pack("<HHHHi4x", 24, 301, 112, 10, 40) + struct.pack("<qqq", 7, 1, 2)

@@ -16,12 +16,17 @@ PADDING = 0
 CANDIDATE_TERM = 301
 """The template of the record in the node state file."""
 CONSENSUS_STREAM_ID = 108
+ARCHIVE_STREAM_ID = 10
 _REQUEST_VOTE, _VOTE = 51, 52
 """Templates of messages between members."""
 _REQUEST = struct.Struct("<qqqi")
 """Term and end of the candidate's log, term that it wants to lead, candidate."""
 _BALLOT = struct.Struct("<qqqiii")
 """Term of the ballot, term and end of the voter's log, candidate, voter, whether it is a yes."""
+_REPLAY_REQUEST = 6
+"""The template of a request to an archive."""
+_REPLAY = struct.Struct("<qqqqq")
+"""Control session, correlation, recording, position, length."""
 _FIELDS = 8
 """Where the fields of a message begin, behind its header."""
 
@@ -103,11 +108,7 @@ class History:
                 "append", f"m{member.member_id} commits {position}, and has recorded up to {begin + len(content)}"
             )
         same = frames_of(content)
-        have = [
-            each.member_id
-            for each in members
-            if any(frames_of(each.log_bytes(begin, position, anew=anew)) == same for anew in (False, True))
-        ]
+        have = self._who_have(members, begin, position, same)
         if len(have) < self.quorum:
             raise Violation("quorum", f"m{member.member_id} commits {begin} to {position}, which {have} have recorded")
         self.content += content
@@ -188,6 +189,29 @@ class History:
         given = max(self.votes.get(member.member_id, ()), default=-1)
         if given >= 0 and (stored := member.voted_term()) < given:
             raise Violation("votes", f"m{member.member_id} {what}; it has voted in term {given}, and kept {stored}")
+
+    def on_archive_request(self, member: Member, recording_id: int, request: bytes, members: Sequence[Member]) -> None:
+        """A follower in an election asks its archive for something: of the log it replays only what a quorum has.
+
+        A new leader says how far that is before any counter shows it.
+        """
+        if int.from_bytes(request[2:4], "little") != _REPLAY_REQUEST:
+            return
+        _, _, wanted_id, position, length = _REPLAY.unpack_from(request, _FIELDS)
+        end = position + length
+        if wanted_id != recording_id or end <= self.end:
+            return
+        have = self._who_have(members, self.end, end, frames_of(member.log_bytes(self.end, end)))
+        if len(have) < self.quorum:
+            raise Violation("replays", f"m{member.member_id} replays {position} to {end}, which {have} have recorded")
+
+    @staticmethod
+    def _who_have(members: Sequence[Member], begin: int, end: int, same: bytes) -> list[int]:
+        return [
+            each.member_id
+            for each in members
+            if any(frames_of(each.log_bytes(begin, end, anew=anew)) == same for anew in (False, True))
+        ]
 
     @property
     def contested(self) -> int:

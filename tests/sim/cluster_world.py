@@ -32,7 +32,7 @@ from container.testing.simulation.virtual_time import Draws, NodeClock, ParkingI
 from container.transport.idle_strategy import IdleStrategy
 from tests.sim import node_world
 from tests.sim.archive_oracle import read_catalog
-from tests.sim.cluster_oracle import CONSENSUS_STREAM_ID, History, frames_of, voted_term_of
+from tests.sim.cluster_oracle import ARCHIVE_STREAM_ID, CONSENSUS_STREAM_ID, History, frames_of, voted_term_of
 from tests.sim.disk_world import CAPACITY, MS, PROGRAMMING_ERRORS, Operation, Result, operations, run_world, swarm
 from tests.sim.node_oracle import (
     ARCHIVE_DIR,
@@ -245,7 +245,7 @@ class Member(node_world.World):
         self._counter_ids: dict[str, int] = {}
         self._election_state = 0
         self._taps: dict[MemoryPublication, MemoryImage] = {}
-        """What reads along what its consensus module sends to others."""
+        """What reads along what its consensus module sends to others, and asks its archive for."""
         self._reader: SimulatedStorage | None = None
         self._recording_id = -1
         self._clock_step_ms = 0
@@ -515,7 +515,7 @@ class Member(node_world.World):
         if not self.is_up or module is None or not module.is_running:
             return
         history = self.cluster.history
-        self._read_ballots(is_electing=not module.context.agent.has_leader)
+        self._read_along(is_electing=not module.context.agent.has_leader)
         position = self.value("commit_position")
         if position < self.committed_in_life:
             raise Violation("commit", f"m{self.member_id} goes back from {self.committed_in_life} to {position}")
@@ -541,17 +541,22 @@ class Member(node_world.World):
             self.calls_left = self.random.randint(1, self.random.choice([5, 30]))
             self.is_power_cut = self.may_lose_power and self.random.random() < 0.5
 
-    def _read_ballots(self, *, is_electing: bool) -> None:
-        """Read what it has sent to other members; it asks them anew for their addresses only in an election."""
+    def _read_along(self, *, is_electing: bool) -> None:
+        """Read what its consensus module has sent; it adds publications to other members only in an election."""
         if is_electing or not self._taps:
             publications = [each for each in self.life.clients[1].open_resources if isinstance(each, MemoryPublication)]
             for each in publications:
-                if each.log.stream_id == CONSENSUS_STREAM_ID and each not in self._taps:
+                if each.log.stream_id in (CONSENSUS_STREAM_ID, ARCHIVE_STREAM_ID) and each not in self._taps:
                     self._taps[each] = MemoryImage(each.log)
         for publication, image in self._taps.items():
             if seam.position(image) < publication.log.tail_position:
+                history = self.cluster.history
                 for message, _ in seam.poll(image, 1_000):
-                    self.cluster.history.on_consensus_message(self, message)
+                    if publication.log.stream_id == CONSENSUS_STREAM_ID:
+                        history.on_consensus_message(self, message)
+                    elif self.value("election_state") == ElectionState.FOLLOWER_REPLAY:
+                        self._find_recording()
+                        history.on_archive_request(self, self._recording_id, message, self.cluster.members)
 
     def check_state(self, recorder: Recorder) -> None:
         """A service has another state: it must be that of all services, members and lives after as many events."""
@@ -1259,6 +1264,8 @@ class World:
         self.clients.clear()
         leader = self._leader()
         assert leader is not None
+        # What a tool has asked for is done first.
+        self.until(lambda: leader.value("control_toggle") == NEUTRAL, 300)
         if leader.value("module_state") == SUSPENDED:
             leader.set_toggle(RESUME)
             self.run_for(100)
