@@ -136,8 +136,8 @@ def test_votes_that_are_as_they_must_be_are_counted() -> None:
         (1, request_of(1, 2)),
         (0, vote_of(0, 1, 2, yes=0)),
         (2, vote_of(2, 0, 2, (1, 64))),
-        (2, vote_of(2, 0, 2, (1, 64))),
-        (2, vote_of(2, 1, 2, (2, 0), yes=0)),
+        (2, vote_of(2, 0, 2, (2, 0))),
+        (2, vote_of(2, 1, 2, (2, 32), yes=0)),
         (1, request_of(1, 3)),
         (0, vote_of(0, 1, 3, (1, 96))),
         (0, b"another message"),
@@ -152,7 +152,7 @@ def test_votes_that_are_as_they_must_be_are_counted() -> None:
     [
         ((1, 96), "m0 votes in term 2 for m0 and m1"),
         ((1, 128), "m0, whose log ends at 128 of term 1, votes in term 2 for m1, whose log ends at 96 of term 1"),
-        ((2, 0), "m0, whose log ends at 0 of term 2, votes in term 2 for m1, whose log ends at 96 of term 1"),
+        ((2, 32), "m0, whose log ends at 32 of term 2, votes in term 2 for m1, whose log ends at 96 of term 1"),
     ],
 )
 def test_a_second_vote_of_a_term_and_one_for_a_worse_log_are_seen(log: tuple[int, int], text: str) -> None:
