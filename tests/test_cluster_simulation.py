@@ -222,9 +222,9 @@ def world() -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.parametrize("seed", [1023, 1056])
+@pytest.mark.parametrize("seed", [1023, 1056, 1106, 100_031])
 def test_seeds_that_found_something_find_nothing(seed: int) -> None:
-    """What an operator does with mark files, and a catalog that no start has mended yet."""
+    """Mark files, a catalog that no start has mended, logs with nothing, and a part that is lost before its node."""
     result = run_seed(seed)
     assert result.violation is None, report(result, seed)
 

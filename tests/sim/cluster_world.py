@@ -24,7 +24,7 @@ from container.errors import AgentTermination, ContainerError, MarkFileError
 from container.storage.storage_seam import READ_ONLY
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_log import MemoryImage
-from container.testing.memory.memory_transport import MemoryPublication
+from container.testing.memory.memory_transport import MemoryClient, MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
@@ -254,6 +254,8 @@ class Member(node_world.World):
         """The last term that any member had voted in when this one ended."""
         self._lost: set[int] = set()
         """Parts that have died alone."""
+        self._severed: list[MemoryClient] = []
+        """Of those parts."""
         self._closing: set[int] = set()
         """Services that are to end at their next turn."""
         self._ending_life: Life | None = None
@@ -313,6 +315,7 @@ class Member(node_world.World):
         """Start the node on its machine."""
         self.is_faulty = False
         self._lost.clear()
+        self._severed.clear()
         self._closing.clear()
         self.errors.clear()
         self.committed_in_life = 0
@@ -376,7 +379,7 @@ class Member(node_world.World):
         for client in life.clients:
             if self.is_power_cut:
                 client.sever()
-            elif not seam.is_closed(client):  # as that of a part that was lost before
+            elif client not in self._severed and not seam.is_closed(client):
                 self.cluster.fabric.sever(client)
 
     def bury(self, *, is_in_order: bool = False) -> None:
@@ -624,8 +627,12 @@ class Member(node_world.World):
         life = self.life
         lost = draw.choice(life.parts)
         life.is_ending = True
+        if id(lost) in self._lost:
+            return
         self._lost.add(id(lost))
-        self.cluster.fabric.sever(life.clients[life.parts.index(lost)])
+        client = life.clients[life.parts.index(lost)]
+        self._severed.append(client)
+        self.cluster.fabric.sever(client)
         self.cluster.scheduler.after(15_000 * MS, self._end_rest, life)
 
     def step_clock(self, duration_ms: int) -> None:
