@@ -540,7 +540,7 @@ class Member(node_world.World):
         if state == known or state not in CRASH_STATES or self.cluster.is_healing:
             return
         self.stats[f"members in election state {state}"] += 1
-        if self.calls_left < 0 and self.random.random() < self.plan.crash_share:
+        if self.calls_left < 0 and self.random.random() < self.cluster.plan.crash_share:
             self.calls_left = self.random.randint(1, self.random.choice([5, 30]))
             self.is_power_cut = self.may_lose_power and self.random.random() < 0.5
 
