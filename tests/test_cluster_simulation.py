@@ -152,7 +152,7 @@ def world() -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.parametrize("seed", [1023, 1056])
+@pytest.mark.parametrize("seed", [1023, 1056, 782405990])
 def test_seeds_that_found_something_find_nothing(seed: int) -> None:
     """What an operator does with mark files, and a catalog that no start has mended yet."""
     result = run_seed(seed)

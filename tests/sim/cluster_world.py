@@ -356,7 +356,8 @@ class Member(node_world.World):
             strand.kill()
         self.strands = {}
         self.fault, self.disk.capacity = None, CAPACITY
-        is_machine_down, self.is_power_cut = self.is_power_cut, False
+        # A cut that was planned for a later call of the disk has not come.
+        is_machine_down, self.is_power_cut = self.is_power_cut and not is_in_order, False
         if is_machine_down:
             self.driver.kill()
         self.cluster.on_down(self, is_machine_down, is_in_order=is_in_order)
@@ -453,6 +454,11 @@ class Member(node_world.World):
     def may_lose_power(self) -> bool:
         """Whether what it has acknowledged outlasts that."""
         return self.plan.level > 0 and self.failed_force_of is None
+
+    @property
+    def is_incomplete(self) -> bool:
+        """A part has died alone or has ended, and the others are about to follow."""
+        return bool(self._lost) or self._ending_life is self.life
 
     @property
     def is_leading(self) -> bool:
@@ -1156,7 +1162,7 @@ class World:
             member.calls_left = member.turns_left = -1
             member.paused_until_ns = 0
             member.fault, member.disk.capacity = None, CAPACITY
-            if member.is_up and member.is_faulty:
+            if member.is_up and (member.is_faulty or member.is_incomplete):
                 member.kill()
         self._heal_network()
 
