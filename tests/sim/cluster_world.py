@@ -750,8 +750,9 @@ class World:
         self.reports: Counter[str] = Counter()
         self.is_healing = False
         self.ending_until_ns = 0
-        self.clock_steps_ms = 0
         """Until then members end because a tool has asked for it."""
+        self.clock_steps_ms = 0
+        """By how much clocks were set, together."""
         self._client_turns = 0
         self._clients_due = 0
         self._clients_due_ns = 0
