@@ -222,7 +222,7 @@ def world() -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.parametrize("seed", [1023, 1056, 1106, 100_031])
+@pytest.mark.parametrize("seed", [1023, 1056, 1106, 100_031, 782_405_990])
 def test_seeds_that_found_something_find_nothing(seed: int) -> None:
     """Mark files, a catalog that no start has mended, logs with nothing, and a part that is lost before its node."""
     result = run_seed(seed)

@@ -560,7 +560,9 @@ def test_no_memory_for_the_end_of_an_invoked_agent_ends_it_all_the_same(
         raise MemoryError
 
     monkeypatch.setattr(
-        container, "_agent", SimpleNamespace(do_work=do_work, close=runner.close, terminate=runner.terminate)
+        container,
+        "_agent",
+        SimpleNamespace(do_work=do_work, close=runner.close, terminate=runner.terminate, is_busy=False),
     )
     assert container.invoke() == 0
     assert isinstance(container.failure, MemoryError)

@@ -55,6 +55,7 @@ cdef class MemoryClient(Client):
     cdef int64_t _client_id
     cdef bint _is_invoker
     cdef bint _is_severed
+    cdef bint _is_expired
     cdef bint _closed
     cdef int _image_delay
     cdef int32_t _heartbeat_counter_id

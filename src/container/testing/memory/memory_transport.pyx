@@ -361,8 +361,11 @@ cdef class MemoryClient(Client):
         self._pending_images = []
 
     def expire(self):
-        """What a driver does with a client that was severed, when its liveness timeout has passed."""
+        """A driver drops a client that was severed when its liveness timeout has passed; nothing, the second time."""
         cdef MemoryStream stream
+        if self._is_expired:
+            return
+        self._is_expired = True
         for resource in list(self._resources.values()):
             if isinstance(resource, MemoryPublication):
                 stream = (<MemoryPublication> resource)._stream
