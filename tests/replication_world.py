@@ -53,6 +53,7 @@ class World(ABC):
     def __init__(self) -> None:
         self.archives: list[Archive] = []
         self.tasks: list[Callable[[], object]] = []
+        self.first_archive_id = 41
 
     @abstractmethod
     def connect(self, host: int) -> Client:
@@ -128,11 +129,15 @@ class NetworkWorld(World):
         self.network.run(MS // 10)
 
 
+_DRIVER_WORLDS = itertools.count(1)
+
+
 class DriverWorld(World):
-    """One media driver."""
+    """One media driver, which others have had before: it may still have their counters for a moment."""
 
     def __init__(self, driver: MediaDriver) -> None:
         super().__init__()
+        self.first_archive_id = 1_000 * next(_DRIVER_WORLDS)
         self.aeron_dir = driver.aeron_dir
         self.ports = PortReservation()
         self.clients: list[AeronClient] = []
@@ -206,7 +211,7 @@ class Archive:
             report_error=self.errors.append,
             report_progress=lambda: None,
         )
-        archive_id = 41 + len(world.archives)
+        archive_id = world.first_archive_id + len(world.archives)
         self.conductor = ArchiveConductor(
             self.client,
             self.store,
