@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,6 +196,34 @@ def test_a_snapshot_is_taken_and_the_next_start_begins_there(tmp_path: Path, por
     with container.launch_node(service, directory=tmp_path, host=HOST, port=port) as node:
         assert service.restored == 4
         assert ask(node, b"6") == b"15"
+
+
+def test_a_snapshot_is_waited_for_until_the_member_is_active_again(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counter of snapshots comes first, and the operator's tools refuse until the state has followed."""
+
+    class Counted:
+        """An agent that has counted its snapshot, and is ACTIVE again after it was looked at three times."""
+
+        snapshot_count = 0
+        snapshot_failure = None
+        has_leader = False
+        looks = 3
+
+        def request_snapshot(self) -> bool:
+            self.snapshot_count = 1
+            return True
+
+        @property
+        def is_taking_snapshot(self) -> bool:
+            self.looks -= 1
+            return self.looks > 0
+
+    with container.launch_node(Counter(), host=HOST, port=port) as node:
+        agent = Counted()
+        with monkeypatch.context() as patch:
+            patch.setattr(node, "_module", lambda: SimpleNamespace(context=SimpleNamespace(agent=agent)))
+            node.take_snapshot()
+        assert agent.looks == 0
 
 
 def test_a_snapshot_that_takes_too_long_is_reported(port: int) -> None:

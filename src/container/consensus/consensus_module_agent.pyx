@@ -214,6 +214,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return self._counters.snapshot_count.get()
 
     @property
+    def is_taking_snapshot(self):
+        """Whether its state is SNAPSHOT, as it is for a moment after it has counted one (bool). For any thread."""
+        return self._status.state == STATE_SNAPSHOT
+
+    @property
     def snapshot_failure(self):
         """Why the last snapshot was not taken (str), or None. For any thread."""
         return self._snapshots.failure

@@ -401,7 +401,8 @@ class ClusterNode:
     def take_snapshot(self, timeout: float = _SNAPSHOT_TIMEOUT_S) -> None:
         """Have services and consensus module take a snapshot, and wait for it; the next start begins there.
 
-        For any thread but those of its parts.
+        Afterwards another can be asked for, and the operator's tools are not refused for this one. For any thread but
+        those of its parts.
 
         Args:
             timeout: seconds until it is taken, at most.
@@ -418,7 +419,7 @@ class ClusterNode:
         agent = self._module().context.agent
         before = agent.snapshot_count
         is_requested = False
-        while not is_requested or agent.snapshot_count == before:
+        while not is_requested or agent.snapshot_count == before or agent.is_taking_snapshot:
             is_requested = is_requested or agent.request_snapshot()
             leader = self.leader_member_id
             if not is_requested and leader not in (None, self.member_id):
@@ -426,6 +427,8 @@ class ClusterNode:
                     f"no snapshot was asked for: member {leader} leads, and this is member {self.member_id}: ask there"
                 )
             if self._has_ended.wait(_POLL_S):
+                if agent.snapshot_count != before:
+                    return
                 raise ClusterError("the node has ended: no snapshot was taken") from self._shown_cause(self.failure)
             if is_requested and agent.snapshot_failure is not None:
                 raise ClusterError(f"no snapshot was taken: {agent.snapshot_failure}")
