@@ -168,6 +168,21 @@ def test_agent_finds_its_settings(concluded: Any, client: MemoryClient) -> None:
     assert isinstance(agent.snapshot_store, MemorySnapshotStore)
 
 
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({}, 50),
+        ({"use_agent_invoker": True}, 512),
+        ({"use_agent_invoker": True, "log_fragment_limit": 50}, 50),
+        ({"use_agent_invoker": True, "environ": {"AERON_CLUSTER_LOG_FRAGMENT_LIMIT": "60"}}, 60),
+    ],
+)
+def test_a_turn_of_a_thread_that_parts_share_takes_more_messages(
+    concluded: Any, settings: dict[str, Any], limit: int
+) -> None:
+    assert concluded(**settings).agent_context.log_fragment_limit == limit
+
+
 def test_directories_are_made_and_canonical(concluded: Any, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

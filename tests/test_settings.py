@@ -52,7 +52,7 @@ SETTINGS: list[tuple[str, str, object]] = [
     ("error_buffer_length", "AERON_CLUSTER_SERVICE_ERROR_BUFFER_LENGTH", 1_048_576),
     ("record_error_messages", "AERON_CLUSTER_SERVICE_ERROR_MESSAGES", True),
     ("is_responding_service", "AERON_CLUSTER_SERVICE_RESPONDER", True),
-    ("log_fragment_limit", "AERON_CLUSTER_LOG_FRAGMENT_LIMIT", 50),
+    ("log_fragment_limit", "AERON_CLUSTER_LOG_FRAGMENT_LIMIT", None),
     ("delegating_error_handler", "AERON_CLUSTER_SERVICE_DELEGATING_ERROR_HANDLER", None),
     ("cycle_threshold_ns", "AERON_CLUSTER_SERVICE_CYCLE_THRESHOLD", 100_000_000),
     ("snapshot_duration_threshold_ns", "AERON_CLUSTER_SERVICE_SNAPSHOT_THRESHOLD", 1_000_000_000),

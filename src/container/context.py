@@ -11,6 +11,7 @@ from typing import Any, Unpack
 from container.agent.context_base import ContextBase, check_flag, check_kind, object_or_setting
 from container.api import ClusteredService
 from container.common import interruptions
+from container.common.aeron_defaults import fragment_limit
 from container.common.callbacks import check_callable
 from container.common.directories import await_directory
 from container.common.error_texts import error_text, message_of
@@ -376,7 +377,7 @@ class Context(ContextBase[Settings]):
             on_error=self.counted_error_handler,
             record_event=self.error_log.record,
             service_name=self.service_name,
-            log_fragment_limit=settings.log_fragment_limit,
+            log_fragment_limit=fragment_limit(settings.log_fragment_limit, self.use_agent_invoker),
             callback_error_policy=settings.callback_error_policy,
             cluster_id=settings.cluster_id,
             service_id=settings.service_id,

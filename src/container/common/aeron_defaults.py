@@ -87,3 +87,14 @@ ARCHIVE_RECORDING_EVENTS_STREAM_ID = 30
 DEFAULT_AUTHENTICATOR = "io.aeron.security.DefaultAuthenticatorSupplier"
 ALLOW_ALL = "ALLOW_ALL"
 DENY_ALL = "DENY_ALL"
+
+FRAGMENT_LIMIT = 50
+FRAGMENT_LIMIT_OF_A_SHARED_THREAD = 512
+"""Each turn of such a thread costs some 10 us before its first message, so it takes many of them."""
+
+
+def fragment_limit(given: int | None, is_shared: bool) -> int:
+    """How many frames a poll takes at most: as given, else by whether other parts have turns on the same thread."""
+    if given is not None:
+        return given
+    return FRAGMENT_LIMIT_OF_A_SHARED_THREAD if is_shared else FRAGMENT_LIMIT

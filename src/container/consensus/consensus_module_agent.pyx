@@ -12,6 +12,7 @@ from container.codecs.cluster cimport (
     CLUSTER_ACTION_RESUME, CLUSTER_ACTION_SNAPSHOT, CLUSTER_ACTION_SUSPEND,
     SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
 )
+from container.common.aeron_defaults import fragment_limit
 from container.common.directories import removed_text
 from container.common.error_texts import message_of
 from container.common.log_events import WaitLog
@@ -105,9 +106,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._expired_timers = {}
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._ingress_endpoints = self.members.ingress_endpoints()
-        self._log_adapter = LogAdapter(self, settings.log_fragment_limit)
+        self._log_adapter = LogAdapter(
+            self, fragment_limit(settings.log_fragment_limit, context.use_agent_invoker))
         self._ingress = IngressAdapter(
-            self, self._client, settings.ingress_stream_id, settings.ingress_fragment_limit, self._on_error)
+            self, self._client, settings.ingress_stream_id,
+            fragment_limit(settings.ingress_fragment_limit, context.use_agent_invoker), self._on_error)
         self.backups = BackupAnswers(
             self._recording_log, service_count=settings.service_count,
             commit_position_counter_id=self._counters.commit_position.counter_id, members=self.members,

@@ -111,12 +111,13 @@ class ConsensusModuleSettings:
     ingress_stream_id: int = number_field(
         "aeron.cluster.ingress.stream.id", "Stream of clients' messages.", aeron_defaults.INGRESS_STREAM_ID, *INT32
     )
-    ingress_fragment_limit: int = number_field(
+    ingress_fragment_limit: int | None = number_field(
         "aeron.cluster.ingress.fragment.limit",
         "How many frames of clients are read in one turn; as many as clients have streams, if they are more.",
-        50,
+        None,
         1,
         INT32_MAX,
+        shown="50; 512 on a thread that parts share",
     )
     is_ipc_ingress_allowed: bool = flag_field(
         "aeron.cluster.ingress.ipc.allowed", "Whether clients on the leader's machine may use `aeron:ipc`.", False
@@ -141,8 +142,13 @@ class ConsensusModuleSettings:
     log_stream_id: int = number_field(
         "aeron.cluster.log.stream.id", "Stream of the log.", aeron_defaults.LOG_STREAM_ID, *INT32
     )
-    log_fragment_limit: int = number_field(
-        "aeron.cluster.log.fragment.limit", "How many frames of the log are read in one turn.", 50, 1, INT32_MAX
+    log_fragment_limit: int | None = number_field(
+        "aeron.cluster.log.fragment.limit",
+        "How many frames of the log are read in one turn.",
+        None,
+        1,
+        INT32_MAX,
+        shown="50; 512 on a thread that parts share",
     )
     is_log_control_enabled: bool = flag_field(
         "aeron.cluster.log.control.enable",

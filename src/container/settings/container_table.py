@@ -145,12 +145,13 @@ class Settings:
     is_responding_service: bool = flag_field(
         "aeron.cluster.service.responder", "Whether the service answers clients: false makes no egress.", True
     )
-    log_fragment_limit: int = number_field(
+    log_fragment_limit: int | None = number_field(
         "aeron.cluster.log.fragment.limit",
         "Fragments of the log that one duty cycle handles at most; after 100 ms it takes no more.",
-        50,
+        None,
         1,
         INT32_MAX,
+        shown="50; 512 on a thread that parts share",
     )
     delegating_error_handler: str | None = object_path_field(
         "aeron.cluster.service.delegating.error.handler",
