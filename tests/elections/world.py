@@ -214,7 +214,7 @@ class Member:
             self.election.handle_error(self.now_ns(), error)
 
     def apply(self, position: int) -> None:
-        """Raise the commit counter, and tell the election of terms in a replay."""
+        """Raise the commit counter, and report terms of a replay to the election."""
         for index in range(self.commit, position):
             self.cluster.oracle.check_applied(self, index, self.disk.entries[index])
             self.commit = index + 1
