@@ -280,6 +280,7 @@ PLAN: dict[str, Plan] = {
         "tests/test_service_process.py::test_a_service_that_holds_the_gil_keeps_no_part_of_its_node"
     ),
     "docs/deployment.md: A member that hangs, or lost its disk (plain)": NoCode("a unit, for root"),
+    "docs/deployment.md: A member that hangs, or lost its disk (sh)": Commands(),
     "docs/deployment.md: A member that hangs, or lost its disk (plain 2)": NoCode("a unit and its files, for root"),
     "docs/deployment.md: Rolling upgrade (sh)": Commands(),
     "docs/deployment.md: Rolling upgrade (plain)": NoCode("a unit and a package, for root"),

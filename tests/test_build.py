@@ -392,6 +392,28 @@ def test_each_word_that_run_explains_is_one_that_it_does(tmp_path: Path) -> None
         assert re.search(rf"^{word}\)", script, re.M), f"no branch for {word}"
 
 
+@pytest.mark.parametrize("word", ["elections", "linearizable", "sim", "soak"])
+def test_a_word_imports_no_package_that_run_does_not_prepare_for_it(word: str) -> None:
+    found = re.search(rf"^(?:[a-z]+ \| )*{word}(?: \| [a-z]+)*\) prepare(.*) ;;$", (ROOT / "run").read_text(), re.M)
+    assert found is not None
+    prepared = {package for name in ("demo", *found[1].split()) for package in pins(name)}
+    known = {package for name in PACKAGE_SETS for package in pins(name)}
+    heavy = ("pyspark", "pandas", "numpy", "pyarrow", "pytest", "hypothesis", "greenlet")
+    assert known.issuperset(heavy)
+    program = (
+        "import importlib, pkgutil, sys\n"
+        "sys.modules.update(dict.fromkeys(sys.argv[2:]))  # importing one of these raises\n"
+        "package = importlib.import_module(sys.argv[1])\n"
+        "for module in pkgutil.iter_modules(package.__path__, sys.argv[1] + '.'):\n"
+        "    importlib.import_module(module.name)\n"
+    )
+    missing = [package for package in heavy if package not in prepared]
+    assert missing
+    command = [sys.executable, "-c", program, f"tests.{word}", *missing]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_run_says_how_to_get_a_python(tmp_path: Path) -> None:
     path = commands(tmp_path / "commands", "dirname", "cksum", "cat")
     result = run_script(tmp_path, "test", PATH=path)

@@ -1276,7 +1276,7 @@ def test_what_members_said_before_the_term_would_not_do(monkeypatch: pytest.Monk
 
 
 def test_members_of_upstreams_count_by_what_they_said_before_the_term() -> None:
-    """They say nothing in a term whose leader tells them less than all of their log, and nothing while they replay."""
+    """They say nothing in a term whose leader announces less than all of their log, and nothing while they replay."""
     scene = Scene(me=0, count=5, term=1, base=0, position=60, append=120)
     scene.host.ends = {1: 120}
     for member_id, position in ((1, 120), (2, 120), (3, 40), (4, 40)):

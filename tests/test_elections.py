@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
 
+from tests import election_world, test_election
 from tests.elections import exam, scenes
-from tests.elections.__main__ import run_seed
+from tests.elections.__main__ import BOUND_S, Outcome, Row, baseline_of, is_worse, run_seed
 from tests.elections.oracle import OURS, UPSTREAMS
 
 S = scenes.S
@@ -90,6 +92,48 @@ def test_seven_members_agree_in_each_mixture_of_a_seed() -> None:
         assert run_seed("N" * natives + "J" * (7 - natives), 3)[2] != OURS
 
 
+def row_of(kinds: str, seeds: range) -> Row:
+    row = Row()
+    for seed in seeds:
+        row.add(run_seed(kinds, seed))
+    return row
+
+
+@pytest.mark.parametrize("kinds", ["NJJ", "NNJ"])
+def test_a_mixture_has_a_leader_no_later_than_upstreams_members_alone(kinds: str) -> None:
+    seeds = range(2001, 2051)
+    late, late_alone = row_of(kinds, seeds).late_beside(row_of(baseline_of(kinds), seeds), BOUND_S * 1000)
+    assert not is_worse(len(late), len(late_alone)), f"later than with {baseline_of(kinds)}: seeds {late}"
+
+
+def test_seeds_that_are_late_in_one_of_two_runs_are_those_that_came_to_their_end_in_both() -> None:
+    def row(times: dict[int, float | None]) -> Row:
+        made = Row()
+        for seed, healing_ms in times.items():
+            outcome: Outcome = seed, "", "", "", healing_ms, 0.0
+            made.add(outcome)
+        return made
+
+    ours = row({1: 100.0, 2: 20_001.0, 3: math.inf, 4: math.inf, 5: None, 6: 20_000.0, 7: math.inf})
+    alone = row({1: 20_001.0, 2: 20_000.0, 3: 5.0, 4: math.inf, 5: 5.0, 6: math.inf, 7: None})
+    assert ours.late_beside(alone, 20_000.0) == ([2, 3], [1, 6])
+
+
+def test_a_mixture_is_worse_where_chance_does_not_give_as_many_late_seeds() -> None:
+    assert [is_worse(late, 0) for late in (0, 9, 10)] == [False, False, True]
+    assert [is_worse(late, 30) for late in (30, 50, 60)] == [False, False, True]
+    assert not is_worse(0, 100)
+
+
+@pytest.mark.parametrize("rule", exam.read_directed_rules(), ids=lambda rule: rule.name)
+def test_a_directed_test_fails_without_its_rule(rule: exam.Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    directed = getattr(test_election, rule.test)
+    directed(**dict(rule.arguments))
+    monkeypatch.setattr(election_world, "Election", rule.election_class())
+    with pytest.raises(AssertionError):
+        directed(**dict(rule.arguments))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", exam.read_rules(), ids=lambda rule: rule.name)
 def test_each_rule_that_is_taken_out_is_found_missing(rule: exam.Rule) -> None:
@@ -99,7 +143,7 @@ def test_each_rule_that_is_taken_out_is_found_missing(rule: exam.Rule) -> None:
 
 
 def test_the_rules_of_the_exam_are_in_the_election() -> None:
-    rules = exam.read_rules()
+    rules = [*exam.read_rules(), *exam.read_directed_rules()]
     assert len({rule.name for rule in rules}) == len(rules)
     for rule in rules:
         rule.election_class()

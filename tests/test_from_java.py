@@ -116,7 +116,7 @@ def test_each_word_of_a_tool_is_there_beside_a_word_of_ours() -> None:
         words = re.findall(r"`([a-z- ]+)`", ours)
         assert words or ours.startswith("none: "), name
         if not ours.startswith("none: "):
-            assert set(words) <= {*WORDS, "node"}, name
+            assert set(words) <= {*WORDS, "node", "backup"}, name
 
 
 def test_each_exception_is_there_beside_ours() -> None:

@@ -88,6 +88,20 @@ def test_a_recording_that_has_all_already_is_done(world: World) -> None:
     assert (again.is_done, again.position) == (True, end)
 
 
+def test_a_copy_that_has_ended_is_not_stopped(world: World) -> None:
+    source, target = world.archive(0), world.archive(1)
+    source_id = recorded(source, LENGTH)
+    end = source.range(source_id)[1]
+    member = member_of(target)
+    under_way = member.begin_copy(source, source_id, end)
+    world.until(lambda: member.work() or under_way.recording_id != -1)
+    under_way.close()
+    assert member.archive.waiting == 1
+    world.until(lambda: member.turn() or member.archive.waiting == 0)
+    member.copy(source, source_id, end)
+    assert member.archive.waiting == 0
+
+
 def test_a_source_that_ends_before_the_position_ends_the_copy_there(world: World) -> None:
     source, target = world.archive(0), world.archive(1)
     source_id = recorded(source, LENGTH)

@@ -12,8 +12,10 @@ from container.consensus import channels
 from container.consensus.cluster_member import ClusterMember
 from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_NONE, ElectionState
 from container.errors import AgentTermination, ClusterError
+from container.storage.storage_seam import CREATE
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import PublicationInfo
+from container.testing.simulation.disk import SimulatedDisk
 from container.transport.streams import Publication
 from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
 from tests.members_world import (
@@ -387,6 +389,52 @@ def test_a_member_that_was_wiped_says_what_keeps_it_where_the_leader_has_deleted
     world.until(lambda: wiped.report_of(f"an image of the log to catch up with, from member {leader.member_id}"))
     assert leader.report_of(f"catchup replay of member {wiped.member_id} failed - requested replay start position=0")
     assert leader.report_of("start that one with the archive's and the cluster's directories of a backup")
+
+
+def backup_of(disk: SimulatedDisk) -> SimulatedDisk:
+    """The files of a stopped member, without its mark files."""
+    made = SimulatedDisk()
+    storage = made.process()
+    for path, content in sorted(disk.contents().items()):
+        if content is None:
+            if not storage.exists(path):
+                storage.make_directory(path)
+        elif "mark" not in path.rpartition("/")[2]:
+            file = storage.open_file(path, CREATE)
+            file.write(content, 0)
+            file.close()
+    return made
+
+
+def test_a_member_that_was_wiped_goes_on_with_a_backup_of_another_where_the_front_of_the_log_is_deleted() -> None:
+    world = MembersWorld(snapshots_retained=1)
+    leader = world.await_leader()
+    client = world.client(leader)
+    for _ in range(200):
+        client.message(bytes(1000))
+        world.run(4)
+    world.settle()
+    leader.set_toggle(SNAPSHOT)
+
+    def begin_of_log() -> int:
+        descriptor = leader.store.catalog.descriptor(leader.log_recording_id)
+        assert descriptor is not None
+        return descriptor.start_position
+
+    world.until(begin_of_log)
+    stopped, wiped = others(world, leader)
+    stopped.leave()
+    archive, cluster = backup_of(stopped.disk), backup_of(stopped.cluster_disk)
+    stopped.come_back()
+    client.message(b"later")
+    world.await_read(b"later")
+    wiped.die()
+    wiped.wipe()
+    wiped.disk, wiped.cluster_disk = archive, cluster
+    wiped.come_back()
+    client.message(b"after")
+    world.await_read(b"after")
+    assert payloads(wiped) == [b"later", b"after"]
 
 
 @pytest.mark.parametrize("is_to_leader", [True, False])

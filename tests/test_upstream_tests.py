@@ -23,6 +23,7 @@ COUNTS = {
     "FailedFirstElectionClusterTest": 1,
     "RacingCatchupClusterTest": 1,
     "RecoverAfterFailedCatchupClusterTest": 1,
+    "RecordingReplicationTest": 5,
     "InitiateShutdownThenImmediatelyCloseLeaderTest": 1,
     "ClusterNetworkTopologyTest": 5,
     "NameResolutionClusterNodeTest": 1,
@@ -52,6 +53,8 @@ COUNTS = {
     "MultiModuleSharedDriverTest": 2,
     "ClusterBackupTest": 20,
     "ClusterBackupAgentTest": 3,
+    "SnapshotReplicationTest": 3,
+    "LogSourceValidatorTest": 3,
     "ClusterBackupContextTest": 6,
 }
 

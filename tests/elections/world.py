@@ -214,7 +214,7 @@ class Member:
             self.election.handle_error(self.now_ns(), error)
 
     def apply(self, position: int) -> None:
-        """Raise the commit counter, and tell the election of terms in a replay."""
+        """Raise the commit counter, and report terms of a replay to the election."""
         for index in range(self.commit, position):
             self.cluster.oracle.check_applied(self, index, self.disk.entries[index])
             self.commit = index + 1
@@ -773,8 +773,10 @@ class Cluster:
         self.states: dict[ElectionState, int] = {}
         self.history: list[str] = []
         self.completions = self._entry = 0
-        #: For how long nobody led after all was healed, and in all.
-        self.healing_ns = self.leaderless_ns = 0
+        #: How long it took until all followed one leader once all was healed; None: they never did.
+        self.healing_ns: int | None = None
+        #: For how long nobody led since the faults ended.
+        self.leaderless_ns = 0
 
     @property
     def committed(self) -> list[Entry]:

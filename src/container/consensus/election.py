@@ -20,7 +20,7 @@ Better than upstream's:
 * Where all members are native, none truncates what it knows to be committed: it reports who asked for that.
 
 Members of upstream's keep their own rules, and with them the guarantee is upstream's. They are counted as their own
-leaders count them, and told no commit position for which they would wait for ever.
+leaders count them, and hear of no commit position for which they would wait for ever.
 """
 
 from __future__ import annotations
