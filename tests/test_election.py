@@ -1615,6 +1615,22 @@ def test_a_term_that_cannot_be_is_heard_by_nobody(name: str, term_id: int) -> No
     assert (scene.state, scene.host.persisted) == ("CANDIDATE_BALLOT", 3)
 
 
+def test_a_leader_with_a_term_in_its_log_that_is_beyond_its_own_is_not_followed() -> None:
+    """Its log would be copied, and each term before that one recorded: without an end, in one turn."""
+    scene = Scene(term=2, position=60)
+    scene.canvassed()
+    scene.hear_new_term(log_term=2, term=3, base=100, position=100, following=(1 << 62, 60, 100))
+    assert str(scene.host.errors[0]) == (
+        f"NewLeadershipTerm of member 0 is ignored: it leads term 3, and has term {1 << 62} in its log"
+    )
+    scene.step()
+    assert scene.state == "CANVASS"
+    assert not scene.sent("ensure_term")
+    scene.hear_new_term(log_term=2, term=3, base=100, position=100, following=(3, 60, 100))
+    scene.step()
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+
+
 def test_without_a_term_left_a_member_says_so() -> None:
     scene = Scene(term=2, position=60, persisted=(1 << 63) - 1)
     scene.canvassed()

@@ -348,8 +348,10 @@ class Election:
 
     def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
         """A member leads."""
-        if self.state is _S.INIT or not self._is_term(
-            message.leadership_term_id, "NewLeadershipTerm", message.leader_member_id
+        if (
+            self.state is _S.INIT
+            or not self._is_term(message.leadership_term_id, "NewLeadershipTerm", message.leader_member_id)
+            or not self._is_consistent(message)
         ):
             return
         leader = self._members.find(message.leader_member_id)
@@ -1076,6 +1078,21 @@ class Election:
         if error is not None:
             self._host.report(error)
         return error is None
+
+    def _is_consistent(self, message: NewLeadershipTerm) -> bool:
+        """Whether no term in a leader's log is beyond its own; a message that says so is reported.
+
+        A member that copied that term would record it, and each one before it.
+        """
+        is_consistent = message.next_leadership_term_id <= message.leadership_term_id
+        if not is_consistent:
+            self._host.report(
+                ClusterError(
+                    f"NewLeadershipTerm of member {message.leader_member_id} is ignored: it leads term "
+                    f"{message.leadership_term_id}, and has term {message.next_leadership_term_id} in its log"
+                )
+            )
+        return is_consistent
 
     def _hear_of(self, member_id: int) -> None:
         if member_id == self._graceful_closed_leader_id:
