@@ -738,6 +738,28 @@ def test_beside_members_of_upstreams_a_member_takes_back_what_a_leader_wants() -
     assert scene.sent("begin_truncation") == [(1, 100)]
 
 
+def test_a_leader_of_upstreams_is_known_by_its_term_alone() -> None:
+    """It canvasses no more, and who comes back hears of it in nothing else."""
+    scene = Scene(term=1, base=0, position=100, append=200)
+    scene.canvassed()
+    scene.host.commit = 150
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120), version=-1)
+    assert scene.sent("begin_truncation") == [(1, 100)]
+
+
+@pytest.mark.parametrize(("last", "is_truncated"), [(1 << 16, True), (NATIVE_PROTOCOL_VERSION, False)])
+def test_a_member_of_upstreams_is_not_forgotten_with_a_canvass(last: int, is_truncated: bool) -> None:
+    """It may have led, and be down: what it let this member commit may go. One that has migrated is native."""
+    scene = Scene(term=1, base=0, position=100, append=200)
+    scene.canvassed((2, 1, 100), version=1 << 16)
+    scene.hear("canvass_position", 1, 100, 1, 2, last)
+    scene.election.handle_error(scene.host.now, ClusterEvent("a term ended"))
+    scene.canvassed()
+    scene.host.commit = 150
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
+    assert bool(scene.sent("begin_truncation")) == is_truncated
+
+
 def test_a_truncation_that_does_not_end_is_an_error() -> None:
     scene = Scene(term=1, base=0, position=50, append=200)
     scene.canvassed()
