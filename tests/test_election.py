@@ -16,6 +16,7 @@ from container.consensus.election_host import ElectionState
 from container.errors import AgentTermination, ClusterError, ClusterEvent, TimedOutError
 from tests.election_world import MS, RECORDING_ID, SESSION_ID, Scene
 from tests.elections.oracle import Violation
+from tests.elections.scenes import LIMIT_NS, is_led, run_until
 from tests.elections.world import Cluster, Term
 
 UPSTREAM_VERSION = 1 << 16
@@ -738,6 +739,28 @@ def test_beside_members_of_upstreams_a_member_takes_back_what_a_leader_wants() -
     assert scene.sent("begin_truncation") == [(1, 100)]
 
 
+def test_a_leader_of_upstreams_is_known_by_its_term_alone() -> None:
+    """It canvasses no more, and who comes back hears of it in nothing else."""
+    scene = Scene(term=1, base=0, position=100, append=200)
+    scene.canvassed()
+    scene.host.commit = 150
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120), version=-1)
+    assert scene.sent("begin_truncation") == [(1, 100)]
+
+
+@pytest.mark.parametrize(("last", "is_truncated"), [(1 << 16, True), (NATIVE_PROTOCOL_VERSION, False)])
+def test_a_member_of_upstreams_is_not_forgotten_with_a_canvass(last: int, is_truncated: bool) -> None:
+    """It may have led, and be down: what it let this member commit may go. One that has migrated is native."""
+    scene = Scene(term=1, base=0, position=100, append=200)
+    scene.canvassed((2, 1, 100), version=1 << 16)
+    scene.hear("canvass_position", 1, 100, 1, 2, last)
+    scene.election.handle_error(scene.host.now, ClusterEvent("a term ended"))
+    scene.canvassed()
+    scene.host.commit = 150
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
+    assert bool(scene.sent("begin_truncation")) == is_truncated
+
+
 def test_a_truncation_that_does_not_end_is_an_error() -> None:
     scene = Scene(term=1, base=0, position=50, append=200)
     scene.canvassed()
@@ -1273,6 +1296,31 @@ def test_what_members_said_before_the_term_would_not_do(monkeypatch: pytest.Monk
 
 
 # Members of upstream's
+
+
+def test_a_member_comes_back_to_a_leader_of_upstreams_that_does_not_have_what_was_committed() -> None:
+    """Upstream's hole: it ends, as its services have what the log has lost, and follows after its start."""
+    cluster = Cluster("NJJ", 1)
+    cluster.loss, cluster.append_chance, cluster.oracle.is_lossy = 0.0, 0.0, True
+    for node in cluster.nodes:
+        disk = node.disk
+        disk.has_recording, disk.entries, disk.terms = True, [(1, 0)], [Term(1, 0, -1)]
+    native, *others = cluster.nodes
+    native.disk.entries.append((1, 5))
+    for node in others:
+        node.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    run_until(cluster, lambda: False, 2_000 * MS)  # what they said without a leader is past
+    native.start()
+    native.commit = 2
+    native.enter_election("its leader is gone")
+    assert run_until(cluster, lambda: not native.is_up) < LIMIT_NS
+    native.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    leader = cluster.leader()
+    assert leader is not None
+    assert leader.is_java
+    assert native.disk.entries == leader.disk.entries
 
 
 def test_members_of_upstreams_count_by_what_they_said_before_the_term() -> None:

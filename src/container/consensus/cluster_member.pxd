@@ -25,7 +25,8 @@ cdef class ClusterMember:
     cdef public bint has_terminated
     cdef public int vote                            # Vote
     cdef public int64_t candidate_term_id
-    cdef public int32_t protocol_version            # as it said in this election; NULL_VALUE until it did
+    cdef readonly int32_t protocol_version          # as it said in this election; NULL_VALUE until it did
+    cdef readonly bint was_upstream                 # whether it last said that it is not native, in any election
     cdef readonly int64_t leadership_term_id        # of its log, where it last said so; these three: set_log()
     cdef readonly int64_t log_position              # up to where it has recorded; NULL_POSITION until it said so
     cdef readonly int64_t time_of_last_append_position_ns
@@ -35,6 +36,8 @@ cdef class ClusterMember:
     cdef public Publication publication             # None: there is none
     cpdef int reset(self) except -1
     cpdef int set_log(self, int64_t leadership_term_id, int64_t log_position, int64_t now_ns) except -1
+    cpdef int set_protocol_version(self, int32_t protocol_version) except -1
+    cpdef int note_protocol_version(self, int32_t protocol_version) except -1
     cpdef bint is_active(self, int64_t now_ns, int64_t timeout_ns) noexcept
     cpdef bint will_vote_for(self, ClusterMember candidate) noexcept
     cpdef bint is_upstream(self) noexcept

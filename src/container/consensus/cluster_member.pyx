@@ -100,6 +100,16 @@ cdef class ClusterMember:
         self.time_of_last_append_position_ns = now_ns
         return 0
 
+    cpdef int set_protocol_version(self, int32_t protocol_version) except -1:
+        """Note what it says that it is, without a leader: that it speaks, and whether it is native."""
+        self.protocol_version = protocol_version
+        return self.note_protocol_version(protocol_version)
+
+    cpdef int note_protocol_version(self, int32_t protocol_version) except -1:
+        """Note whether it is native: ``was_upstream`` stays through all elections. As a leader, upstream's says -1."""
+        self.was_upstream = (protocol_version & 0xFF) != NATIVE_PATCH
+        return 0
+
     cpdef bint is_active(self, int64_t now_ns, int64_t timeout_ns) noexcept:
         """Whether it said something of its log less than ``timeout_ns`` ago, and nothing made it forgotten since."""
         return self.log_position != NULL_POSITION and now_ns - self.time_of_last_append_position_ns < timeout_ns
@@ -110,8 +120,8 @@ cdef class ClusterMember:
             self.leadership_term_id, self.log_position, candidate.leadership_term_id, candidate.log_position) <= 0
 
     cpdef bint is_upstream(self) noexcept:
-        """Whether it has said that it is not native: then it says its log in a term that it has not recorded."""
-        return self.protocol_version != NULL_VALUE and (self.protocol_version & 0xFF) != NATIVE_PATCH
+        """Whether it said in this election that it is not native: it says its log in a term that it has not recorded."""
+        return self.protocol_version != NULL_VALUE and self.was_upstream
 
     def __repr__(self):
         return (f"<ClusterMember {self.id} {self.endpoints} leadership_term_id={self.leadership_term_id} "

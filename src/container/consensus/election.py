@@ -261,7 +261,7 @@ class Election:
             return
         now_ns = self._host.now_ns()
         follower.set_log(log_leadership_term_id, log_position, now_ns)
-        follower.protocol_version = protocol_version
+        follower.set_protocol_version(protocol_version)
         if not follower.is_upstream():
             self._highest_term_id = max(self._highest_term_id, leadership_term_id)
             if leadership_term_id > self.leadership_term_id and self.state in _LEADER_STATES:
@@ -296,7 +296,7 @@ class Election:
             return
         if self.state is _S.INIT and not self._is_end_known:
             return
-        candidate.protocol_version = protocol_version
+        candidate.set_protocol_version(protocol_version)
         is_ours_better = is_better_log(
             self.log_leadership_term_id, self.append_position, log_leadership_term_id, log_position
         )
@@ -358,6 +358,7 @@ class Election:
         if leader is None or (leader is self._this_member and message.leadership_term_id == self.leadership_term_id):
             return
         self._hear_of(leader.id)
+        leader.note_protocol_version(message.protocol_version)
         now_ns = self._host.now_ns()
         self._time_of_last_leader_ns = now_ns
         state = self.state
@@ -827,7 +828,7 @@ class Election:
             f"{position} in the log of member {leader.id}, which leads term {message.leadership_term_id}; committed is "
             f"{commit_position}"
         )
-        if position < commit_position and not any(member.is_upstream() for member in self._members.members):
+        if position < commit_position and not any(member.was_upstream for member in self._members.members):
             raise ClusterError(
                 f"the log is not truncated: {difference}. No native members take back what was committed, unless most "
                 "of them have lost their disks, or somebody else speaks in their name: stop all, and start from the "

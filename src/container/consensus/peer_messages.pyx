@@ -51,7 +51,7 @@ cdef class PeerMessages:
         cdef int64_t term_id = self._status.leadership_term_id
         if self._status.role != LEADER or log_leadership_term_id > term_id:
             return 0
-        follower.protocol_version = protocol_version
+        follower.set_protocol_version(protocol_version)
         if leadership_term_id > term_id and not follower.is_upstream():
             return self._enter(
                 "CanvassPosition", leadership_term_id, follower_member_id,
