@@ -117,6 +117,8 @@ _OPERATIONS = (
     "tests/system/test_operations.py::test_a_backup_is_restored_into_a_fresh_directory_with_all_messages_and_the_state"
 )
 _RECOVERY = "tests/system/test_disaster_recovery.py::test_a_node_starts_from_a_backup_as_the_page_says"
+_TUTORIAL = "tests/system/test_tutorial.py::"
+_CHAPTERS = {"7": f"{_TUTORIAL}test_three_members_survive_a_killed_leader", "8": f"{_TUTORIAL}test_spark_reads_the_log"}
 _AN_ARCHIVE = Checked("tests/system/test_archive_client.py has an archive and does the same")
 _SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it calls"
 _STORED = "it stores and reads files of two environments: tests/test_diff.py compares stored rows"
@@ -323,6 +325,11 @@ PLAN: dict[str, Plan] = {
     "docs/upgrading.md: The state's form (python)": Runs("memory"),
     "docs/upgrading.md: Try it before (python)": Runs("memory"),
     "docs/upgrading.md: Try it before (python 2)": Runs("memory"),
+    **{
+        key: Elsewhere(_CHAPTERS.get(chapter[1], f"{_TUTORIAL}test_the_chapters_work_in_order"))
+        for key in all_blocks()
+        if (chapter := re.match(r"docs/tutorial/(\d)-", key))
+    },
 }
 """What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
 
