@@ -1,4 +1,4 @@
-"""The code blocks of the README and of docs/, and what a test does with each: see :data:`PLAN`."""
+"""The code blocks of the READMEs and of docs/, and what a test does with each: see :data:`PLAN`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
     "README.md",
     "CONTRIBUTING.md",
+    "examples/gallery/README.md",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
 
@@ -127,6 +128,7 @@ _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/s
 PLAN: dict[str, Plan] = {
     "CONTRIBUTING.md: What a change is (plain)": NoCode("a message of a commit"),
     "README.md: aeron-cluster-container (sh)": Commands(),
+    "examples/gallery/README.md: Gallery: services to start from (sh)": Commands(),
     "README.md: A service (python)": Runs("service"),
     "README.md: A service (python 2)": Runs("memory", replaced=_MY_SERVICE),
     "README.md: Install (sh)": Commands(),

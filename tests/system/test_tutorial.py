@@ -167,33 +167,40 @@ class Reader:
             self.do(PAGES[self.read])
             self.read += 1
 
+    def leave(self) -> None:
+        """End what a failed chapter has left."""
+        for server in self.servers:
+            server.kill()
+
     def do(self, page: Path) -> None:
         """Do what a page says."""
-        printed: str | Server = ""
+        printed = ""
+        server: Server | None = None  # of the last commands
         for step in steps(page):
             text = self._here(step.text)
             if step.language == "":
-                self.servers.pop().interrupt()
+                self.servers[-1].interrupt()
+                self.servers.pop()
             elif step.language == "python":
                 name = re.match(r"# (\w+\.py)\n", text)
                 assert name is not None, f"{step.place}: no name of a file"
                 (self.directory / name[1]).write_text(text, encoding="utf-8")
-            elif step.language == "text" and isinstance(printed, Server):
-                printed.await_lines(text)
+            elif step.language == "text" and server is not None:
+                server.await_lines(text)
             elif step.language == "text":
                 missing = find_lines(text, printed)
                 assert not missing, f"{step.place}: no {missing!r} in\n{printed}"
             else:
-                printed = ""
+                printed, server = "", None
                 for command in step.commands:
-                    if any(server in command for server in SERVERS):
+                    assert server is None, f"{step.place}: nothing runs in a terminal that serves"
+                    if any(each in command for each in SERVERS):
                         self._started += 1
-                        printed = Server(self._here(command), self.directory, self._environment, self._started)
-                        self.servers.append(printed)
+                        server = Server(self._here(command), self.directory, self._environment, self._started)
+                        self.servers.append(server)
                     elif command.startswith(FULL_SCREEN):
                         self._look_at(command)
                     else:
-                        assert isinstance(printed, str), step.place
                         printed += self._output_of(self._here(command), step.place)
 
     def _here(self, text: str) -> str:
@@ -254,7 +261,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         ports.close()  # the gateway listens on one of them over TCP
         reader = Reader(directory, port)
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        stack.callback(lambda: [server.kill() for server in reader.servers])
+        stack.callback(reader.leave)
         yield reader
 
 
