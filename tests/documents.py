@@ -1,4 +1,4 @@
-"""The code blocks of the README and of docs/, and what a test does with each: see :data:`PLAN`."""
+"""The code blocks of the READMEs and of docs/, and what a test does with each: see :data:`PLAN`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
     "README.md",
     "CONTRIBUTING.md",
+    "examples/gallery/README.md",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
 
@@ -117,6 +118,8 @@ _OPERATIONS = (
     "tests/system/test_operations.py::test_a_backup_is_restored_into_a_fresh_directory_with_all_messages_and_the_state"
 )
 _RECOVERY = "tests/system/test_disaster_recovery.py::test_a_node_starts_from_a_backup_as_the_page_says"
+_TUTORIAL = "tests/system/test_tutorial.py::"
+_CHAPTERS = {"7": f"{_TUTORIAL}test_three_members_survive_a_killed_leader", "8": f"{_TUTORIAL}test_spark_reads_the_log"}
 _AN_ARCHIVE = Checked("tests/system/test_archive_client.py has an archive and does the same")
 _SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it calls"
 _STORED = "it stores and reads files of two environments: tests/test_diff.py compares stored rows"
@@ -125,6 +128,7 @@ _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/s
 PLAN: dict[str, Plan] = {
     "CONTRIBUTING.md: What a change is (plain)": NoCode("a message of a commit"),
     "README.md: aeron-cluster-container (sh)": Commands(),
+    "examples/gallery/README.md: Gallery: services to start from (sh)": Commands(),
     "README.md: A service (python)": Runs("service"),
     "README.md: A service (python 2)": Runs("memory", replaced=_MY_SERVICE),
     "README.md: Install (sh)": Commands(),
@@ -324,6 +328,11 @@ PLAN: dict[str, Plan] = {
     "docs/upgrading.md: The state's form (python)": Runs("memory"),
     "docs/upgrading.md: Try it before (python)": Runs("memory"),
     "docs/upgrading.md: Try it before (python 2)": Runs("memory"),
+    **{
+        key: Elsewhere(_CHAPTERS.get(chapter[1], f"{_TUTORIAL}test_the_chapters_work_in_order"))
+        for key in all_blocks()
+        if (chapter := re.match(r"docs/tutorial/(\d)-", key))
+    },
 }
 """What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
 

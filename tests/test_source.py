@@ -304,7 +304,7 @@ def test_no_cython_file_is_included_in_another() -> None:
 
 def test_each_example_is_run_by_a_test() -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
-    unused = [path.name for path in (ROOT / "examples").glob("*.py") if path.stem not in tests]
+    unused = [path.name for path in (ROOT / "examples").rglob("*.py") if path.stem not in tests]
     assert not unused, f"no test mentions {unused}"
 
 

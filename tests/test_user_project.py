@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import container
@@ -37,20 +38,22 @@ from container.settings.setting import Setting
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = Path(__file__).resolve().parent / "user_project"
+GALLERY = ROOT / "examples" / "gallery"
 RIGHT = ("asyncio_client.py", "blocking.py", "controlled.py", "service.py")
 
 
-def test_mypy_strict_accepts_a_users_project_and_reports_its_mistakes(tmp_path: Path) -> None:
+def test_mypy_strict_accepts_a_users_project_and_the_gallery_and_reports_mistakes(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     venv.create(environment, symlinks=True)
     (site_packages,) = environment.glob("lib/python*/site-packages")
     shipping = [sys.executable, "setup.py", "--quiet", "build_py", "--build-lib", str(site_packages)]
     subprocess.run(shipping, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (site_packages / "msgspec").symlink_to(Path(msgspec.__file__).parent)
 
     assert {path.name for path in PROJECT.glob("*.py")} == {*RIGHT, "wrong.py"}
     checking = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable"]
     result = subprocess.run(
-        [*checking, str(environment / "bin" / "python"), "--hide-error-context", "--no-pretty", "."],
+        [*checking, str(environment / "bin" / "python"), "--hide-error-context", "--no-pretty", ".", str(GALLERY)],
         cwd=PROJECT,
         env={name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")}
         | {"MYPY_CACHE_DIR": str(tmp_path / "cache")},
