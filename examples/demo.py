@@ -142,7 +142,7 @@ def kill(cluster: LocalCluster, leader: LocalMember) -> tuple[LocalMember, Local
 
 
 def go_on(clients: list[AuctionClient], before: AuctionState) -> None:
-    """Shows that nothing was lost, and goes on with it, in the sessions that there were."""
+    """Shows that nothing was lost, and continues in the same sessions."""
     ada, grace, edsger = clients
     after = ada.state()
     describe(after, "the state under the new leader")

@@ -1,4 +1,4 @@
-"""What the command ``aeron-cluster`` understands: its words, and an option for each setting."""
+"""The command line of ``aeron-cluster``: its words, and an option for each setting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> argparse.Namespace:
-    """The options that the arguments stand for; ``command`` of them is to be called with them.
+    """Return the options that the arguments stand for; their ``command`` is the function to call with them.
 
     Args:
         program: its name, for the texts.
@@ -89,7 +89,7 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
 
 
 def _check_parser(program: str) -> argparse.ArgumentParser:
-    """Of the test kit, which is found by its entry point: what runs in production does not import it."""
+    """The parser of the test kit, found by its entry point: production code does not import the kit."""
     from importlib.metadata import entry_points
 
     found = entry_points(group="aeron_cluster.commands", name="check")

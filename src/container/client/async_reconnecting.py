@@ -358,7 +358,8 @@ class AsyncReconnectingClient(ReconnectingBase):
     # Receiving
 
     def __aiter__(self) -> AsyncIterator[EgressMessage]:
-        """The messages of the service, but for replies to requests, over all sessions, until the client is closed."""
+        """Iterate over the service's messages, except replies to requests, over all sessions, until the client is
+        closed."""
         return self
 
     async def __anext__(self) -> EgressMessage:

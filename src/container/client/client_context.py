@@ -352,7 +352,7 @@ def _a(kind: type) -> str:
 
 
 def integer(name: str, value: Any, bits: int = 64) -> int:
-    """The whole number that an argument is; raises TypeError for what is none, ValueError for one of more bits."""
+    """Return an argument as an int; raise TypeError if it is not a whole number, ValueError if it needs more bits."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -105,7 +105,7 @@ cdef class PythonEgressHandler(EgressHandler):
 
 
 cdef int _action_of(object value, str callback) except -1:
-    """What a controlled listener's callback returned; None counts as CONTINUE."""
+    """The result of a controlled listener's callback as an action; None counts as CONTINUE."""
     cdef int action
     if value is None:
         return ACTION_CONTINUE

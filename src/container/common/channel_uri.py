@@ -37,7 +37,7 @@ class ChannelUri:
     def parse(cls, text: str) -> ChannelUri:
         """The parts of ``text``; raises ConfigurationError, which names the text, when it is no channel URI.
 
-        Of a parameter given twice the last value counts, as upstream.
+        If a parameter is given twice, its last value counts, as upstream.
         """
         if not isinstance(text, str):
             raise ConfigurationError(f"a channel must be a string, not {shown(text)}")

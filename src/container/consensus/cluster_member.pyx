@@ -211,7 +211,7 @@ cdef class ClusterMembers:
         return count >= self.threshold
 
     def become_candidate(self, int64_t candidate_term_id):
-        """Forget all votes for this member's new candidacy, but for its own."""
+        """Forget all votes except this member's own, for its new candidacy."""
         cdef ClusterMember member
         for member in self.members:
             member.is_ballot_sent = member is self.this_member
@@ -219,7 +219,7 @@ cdef class ClusterMembers:
             member.candidate_term_id = candidate_term_id if member is self.this_member else NULL_VALUE
 
     def is_unanimous_candidate(self, int32_t graceful_closed_leader_id):
-        """Whether each member, but for a leader that closed in order, would vote for this one, and they are enough."""
+        """Whether each member, except a leader that closed in order, would vote for this one, and they are enough."""
         cdef ClusterMember member
         cdef int count = 0
         for member in self.members:
@@ -239,7 +239,7 @@ cdef class ClusterMembers:
         return count >= self.threshold
 
     def is_unanimous_leader(self, int64_t candidate_term_id, int32_t graceful_closed_leader_id):
-        """Whether each member, but for a leader that closed in order, voted for this one, and they are enough."""
+        """Whether each member, except a leader that closed in order, voted for this one, and they are enough."""
         cdef ClusterMember member
         cdef int count = 0
         for member in self.members:

@@ -88,7 +88,7 @@ class NodeStateFile:
             create: make a new file if there is none.
 
         Raises:
-            FileNotFoundError: there is none, and none is to be made.
+            FileNotFoundError: there is none, and ``create`` is False.
             RecordingError: it is damaged, foreign or of another version.
             OSError: the disk fails.
         """

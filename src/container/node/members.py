@@ -1,7 +1,7 @@
 """The members of a node's cluster: which there are, where each is reached, and which of them this node is.
 
 They are given as ``node.toml`` has them: a table for each, with its id, and host and port or five endpoints by name.
-What is wrong is named with its value, before anything starts.
+Errors name the wrong value, before anything starts.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Membership(NamedTuple):
 
     @classmethod
     def of_one(cls, host: str, port: int) -> Self:
-        """A cluster of one member, by its host and the first of its ports; ConfigurationError for what is none."""
+        """A cluster of one member, by its host and the first of its ports. Raises ConfigurationError for invalid
+        ones."""
         own = Member(0, _row(host, port))
         return cls(own, (own,))
 

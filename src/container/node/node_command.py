@@ -271,7 +271,7 @@ def _take_properties(
 ) -> None:
     """Give the parts of a node what Aeron's properties say of them.
 
-    What they have by our names stays, and so does what a property of ``before`` will give.
+    Values given by our names stay, and so do those that a property of ``before`` will give.
     """
     left = {name: value for name, value in properties.items() if name not in before}
     tables = {

@@ -186,7 +186,7 @@ def _wrong_segments(descriptor: RecordingDescriptor, segments: list[int], stop: 
 def dump(
     path: Path, recording_ids: list[int] | None, begin: int | None, limit: int | None, checksum: str
 ) -> Iterator[Frame]:
-    """Yield the frames of recordings: from a position on, and so many of each at most."""
+    """Yield the frames of recordings from a position on, at most ``limit`` of each."""
     archive_dir = find_archive_dir(path)
     counters = live.recorded_positions(archive_dir)
     names = _names(archive_dir)

@@ -54,7 +54,7 @@ _NEUTRAL = TOGGLES.index("NEUTRAL")
 
 
 class _Action(NamedTuple):
-    """What a word needs, and what the counter is set from."""
+    """The requirements of a word, and the value that the counter must have before."""
 
     toggle: str
     needed_state: str

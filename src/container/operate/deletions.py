@@ -41,7 +41,7 @@ _COUNTERS_BUFFER_LENGTH = 1024 * 1024
 def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confirm) -> Answer:
     """Delete the recordings of all snapshots of a member but the newest, and invalidate their entries.
 
-    A snapshot of which the archive lacks a part is none that is kept: a start cannot begin with it.
+    A snapshot of which the archive lacks a part does not count as kept: a start cannot begin with it.
 
     Raises:
         NoFactsError: the files do not say what is there.
@@ -135,7 +135,7 @@ def _invalidate(path: Path, limit_s: float, *, is_running: bool) -> list[LogEntr
 def purge(path: Path, position: int, recording_id: int | None, limit_s: float, confirm: Confirm) -> Answer:
     """Delete the whole segments of a recording in front of a position: of the log unless another one is named.
 
-    Of the log nothing goes that a start from the latest snapshot needs, and nothing of a snapshot that counts.
+    It deletes nothing of the log that a start from the latest snapshot needs, and nothing of a valid snapshot.
 
     Raises:
         NoFactsError: the files do not say what is there.
@@ -202,7 +202,7 @@ def _cluster_dir_beside(archive_dir: Path) -> Path | None:
 
 def _check_same_node(cluster_dir: Path, archive_dir: Path) -> None:
     """Refuse an archive that runs on another media driver than the member: where several nodes share a directory, what
-    lies beside a member whose archive is elsewhere may be another's. Of two that do not run nobody can tell."""
+    lies beside a member whose archive is elsewhere may be another's. If neither runs, nobody can know."""
     mark, archive = mark_of(cluster_dir), read_archive_mark(archive_dir)
     if mark is None or archive is None:
         return

@@ -30,7 +30,7 @@ PORT = 9644
 
 
 class NodeCollector:
-    """What a registry of prometheus_client collects: the metrics of nodes, read anew each time.
+    """The collector for a registry of prometheus_client: the metrics of nodes, read again each time.
 
     Register it in a registry of your own to serve them beside others:
     ``prometheus_client.REGISTRY.register(NodeCollector([Path("/var/lib/cluster")]))``.

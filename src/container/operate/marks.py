@@ -42,7 +42,7 @@ def read_cluster_mark(cluster_dir: Path) -> MarkFile:
     """Read the mark file of the consensus module, or the backup, of a cluster directory.
 
     Raises:
-        NoFactsError: there is none, it cannot be read, or it is none.
+        NoFactsError: there is none, it cannot be read, or it is not a mark file.
     """
     return read_mark(mark_file_of(cluster_dir))
 
@@ -51,7 +51,7 @@ def read_mark(path: Path) -> MarkFile:
     """Read a mark file.
 
     Raises:
-        NoFactsError: there is none, it cannot be read, or it is none.
+        NoFactsError: there is none, it cannot be read, or it is not a mark file.
     """
     return _read(path)[0]
 
@@ -60,7 +60,7 @@ def read_mark_and_errors(path: Path) -> tuple[MarkFile, list[ErrorRecord]]:
     """Read a mark file and the error log in it.
 
     Raises:
-        NoFactsError: there is none, it cannot be read, or it is none.
+        NoFactsError: there is none, it cannot be read, or it is not a mark file.
     """
     return _read(path)
 

@@ -1,4 +1,4 @@
-"""What ``aeron-cluster top`` and ``exporter`` take: directories of nodes; and what both need installed."""
+"""Arguments of ``aeron-cluster top`` and ``exporter``: directories of nodes; and the packages that both need."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _find_directory(word: Word, options: argparse.Namespace) -> None:
 
 
 def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
-    """What asks whether to go on; nothing is asked with ``--yes``."""
+    """The function that asks whether to continue; it asks nothing with ``--yes``."""
     from container.operate.answers import RefusedError
 
     def confirm(what: str) -> None:

@@ -140,7 +140,7 @@ def source_options(options: argparse.Namespace) -> SourceOptions:
 
     Raises:
         ConfigurationError: one of them is wrong.
-        RecordingError: a path is none of a member.
+        RecordingError: a path is not a member's.
     """
     import json
 

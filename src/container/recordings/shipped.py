@@ -30,7 +30,7 @@ from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 MANIFEST_DIRECTORY, ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY = "shipped", "archive", "tail", "metadata"
 OBJECT_DIRECTORIES = (ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY)
 METADATA_NAMES = (CATALOG_NAME, RECORDING_LOG_NAME)
-"""What is copied beside recordings; a member without cluster directory has no recording log."""
+"""Files copied besides recordings; a member without cluster directory has no recording log."""
 MANIFEST_LENGTH_MAX = 1024**3
 
 _VERSION = 1
@@ -77,7 +77,7 @@ class Retired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShippedManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a place holds. All of the log in it is committed."""
+    """The contents of a place. All of the log in it is committed."""
 
     version: int = _VERSION
     cluster_id: int | None
@@ -186,7 +186,8 @@ def fault_of(manifest: ShippedManifest) -> str | None:
 
 
 def _fault_of_values(manifest: ShippedManifest) -> str | None:
-    """What names or numbers no shipper writes: a path may not lead out of the place, where it is read and removed."""
+    """The first name or number that no shipper writes: a path may not lead out of the place, where it is read and
+    removed."""
     objects: list[ShippedObject | Retired] = [*manifest.metadata, *manifest.log, *manifest.snapshots, *manifest.retired]
     for one in objects:
         directory, *names = one.path.split("/")

@@ -47,7 +47,8 @@ _OF_THE_LOG = (
 
 
 def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
-    """The parser of the command; ``kind`` makes it, and ``command`` of its options is to be called with them."""
+    """The parser of the command; ``kind`` makes it, and its options have ``command``, the function to call with
+    them."""
     parser = kind(
         prog=program,
         description="Run a service over the recorded log of a member, without a cluster: see what it does, whether it "
@@ -280,7 +281,7 @@ def _compare(rows: Iterator[dict[str, Any]], options: Any) -> None:
 
 
 def _described(row: dict[str, Any], options: Any) -> str:
-    """What differs, for whom, and what both have."""
+    """Describe a difference: its kind, its client, and both values."""
     text = f"{row['kind']} {row['change']}"
     for name, words in (("cluster_session_id", "session"), ("correlation_id", "timer")):
         if row[name] is not None:

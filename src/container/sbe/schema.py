@@ -43,7 +43,7 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
     is null where ``is_optional``."""
     is_optional: bool = False
     constant: int | float | None = None
-    """What it is where it takes no bytes."""
+    """Its value if it takes no bytes."""
     since: int = 0
     """The version of the schema that has it first."""
 
@@ -54,13 +54,13 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coded(msgspec.Struct, frozen=True):
-    """What is encoded as a number."""
+    """A type encoded as a number."""
 
     number: Number
 
     @property
     def name(self) -> str:
-        """Of the field."""
+        """Name of the field."""
         return self.number.name
 
     @property
@@ -122,7 +122,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """What a message or an entry of a group has: fields at offsets, then groups, then data."""
+    """The parts of a message or of an entry of a group: fields at offsets, then groups, then data."""
 
     fields: tuple[Member, ...]
     groups: tuple[Group, ...]
@@ -152,7 +152,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """All messages of a schema, and the header in front of each."""
 
     path: str
-    """Of its file."""
+    """Path of its file."""
     schema_id: int
     version: int
     is_big_endian: bool
@@ -536,7 +536,7 @@ class _Reader:
         since: int,
         path: tuple[str, ...],
     ) -> Member:
-        """What is of a type; ``path`` has the names of the composites that it is in."""
+        """Make a member of a type; ``path`` has the names of the composites that it is in."""
         self._count(1)
         since = max(since, self._since(kind if element.get("sinceVersion") is None or not path else element))
         shape = _local(kind)
@@ -842,7 +842,7 @@ class _Reader:
         return value
 
     def _numbers(self, kind: ElementTree.Element) -> None:
-        """Refuse numbers that are none, of a type's attributes that may make no difference."""
+        """Refuse invalid numbers, also in attributes of a type that may make no difference."""
         for name in ("deprecated", "offset", "sinceVersion"):
             self._number(kind, name, 0)
 
@@ -876,7 +876,7 @@ def _descendants(element: ElementTree.Element, name: str) -> Iterator[ElementTre
 
 
 def _value_text(element: ElementTree.Element) -> str | None:
-    """What an element has in front of its first comment or instruction; of one in front of all what that says."""
+    """The text of an element before its first comment or instruction; if one comes first, its own text."""
     if element.text or not len(element) or _local(element[0]):
         return element.text
     text = element[0].text or ""

@@ -1,7 +1,7 @@
 """The core of a member's service side: duty cycle, log position, cluster time, sessions in id order, role and acks.
 
-The rules are upstream's ClusteredServiceAgent. What it does is driven by three inputs, polled in this order in each
-duty cycle: the clock (a slow tick each millisecond), the control stream, and the log up to the commit position.
+The rules are upstream's ClusteredServiceAgent. Three inputs drive it, polled in this order in each duty cycle: the
+clock (a slow tick each millisecond), the control stream, and the log up to the commit position.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport PyObject

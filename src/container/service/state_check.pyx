@@ -47,7 +47,7 @@ cdef tuple _SCALARS = (bool, int, float, str, bytes, type(None))
 
 
 class _Difference(Exception):
-    """What of a state would not come back, and where: the parts of its path, from the end."""
+    """A part of a state that would not come back, and the parts of its path, from the end."""
 
     def __init__(self, reason):
         self.reason = reason
@@ -55,7 +55,7 @@ class _Difference(Exception):
 
 
 cdef class _Rule:
-    """What values of one declared type have to be."""
+    """The rule for values of one declared type."""
 
     cdef int kind
     cdef bint is_frozen                         # STRUCT

@@ -157,7 +157,7 @@ def _find(text: str, descriptors: bytes, message: str) -> Descriptor:
 
 
 def _columns(message: Descriptor, within: tuple[str, ...]) -> list[_Column]:
-    """Of the fields of a message; raises TypeError where a message contains itself."""
+    """Columns for the fields of a message; raises TypeError where a message contains itself."""
     return [_column(field, within) for field in message.fields]
 
 

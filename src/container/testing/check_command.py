@@ -32,7 +32,8 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
-    """The parser of the command; ``kind`` makes it, and ``command`` of its options is to be called with them."""
+    """The parser of the command; ``kind`` makes it, and its options have ``command``, the function to call with
+    them."""
     parser = kind(
         prog=program,
         description="Find what would let replicas of a service diverge, or stop them. Without --life or --recording, "
@@ -190,7 +191,7 @@ def _checks(
 
 
 def _payloads_in(service: ServiceFactory, life: checks.Life) -> tuple[bytes, ...]:
-    """What clients send in a life."""
+    """The payloads that clients send in a life."""
     with MemoryMember(service) as member:
         life(member)
         logged = [entry.decode() for entry in member.log]

@@ -219,7 +219,7 @@ cdef class Publication:
 
 
 cdef class PendingAdd:
-    """What the driver has been asked to add or to remove, until it answers."""
+    """A request to the driver to add or remove something, until it answers."""
 
     cdef object poll(self):
         raise abstract(self, "poll")

@@ -37,7 +37,7 @@ _IMPORT_LIMIT_S = 60.0
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """One process of :func:`check_environments`. What is not given is as in this process."""
+    """One process of :func:`check_environments`. Everything not given is as in this process."""
 
     variables: dict[str, str] = {}
     """Environment variables, beside those of this process."""
@@ -55,7 +55,7 @@ class Environment(msgspec.Struct, frozen=True):
     """The interpreter's path or command. It needs this package."""
 
     def aspects(self) -> dict[str, Any]:
-        """What may make a difference, by name."""
+        """The aspects that may make a difference, by name."""
         found: dict[str, Any] = dict(self.variables)
         if self.wall_clock is not None:
             found["wall clock"] = f"{self.wall_clock} + {self.seconds_per_event:g} s per event"

@@ -1,4 +1,4 @@
-"""What a reader needs of a failed run: what was found, how to repeat it, and what led to it."""
+"""The report of a failed run: the finding, how to repeat it, and the events that led to it."""
 
 from __future__ import annotations
 
