@@ -53,7 +53,7 @@ class Status(enum.IntEnum):
     OUT_OF_TURN = 1
     """One before it is missing, or it is too old."""
     MALFORMED = 2
-    """The message is no transfer; client id and number of the answer are 0."""
+    """The message is not a transfer; client id and number of the answer are 0."""
     TOO_MANY_CLIENTS = 3
     """The first transfer of a client for whom there is no room."""
     TOO_MANY_ACCOUNTS = 4

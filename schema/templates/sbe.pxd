@@ -1,4 +1,4 @@
-# Parts that all messages share: the 8-byte header, var data, groups, null values and error codes of Simple Binary Encoding.
+# Parts that all messages share: header, var data, groups, null values and error codes of Simple Binary Encoding.
 #
 # Everything is little-endian, inline, and works on borrowed bytes: no allocation, no GIL, no copy. A reader
 # is given the number of bytes that it may read and never reads further; a writer likewise.

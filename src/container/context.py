@@ -240,7 +240,7 @@ class Context(ContextBase[Settings]):
     def create_service(self) -> Any:
         """A service made from the class that the setting ``service_class_name`` names.
 
-        Raises ConfigurationError when it is not set, or the class cannot be found or instantiated, or is no service.
+        Raises ConfigurationError when it is not set, or the class cannot be found or instantiated, or is not a service.
         """
         path = self.settings.service_class_name
         if path is None:

@@ -21,7 +21,7 @@ field and of the name u32, chunk length u64. The payload is the Struct in Messag
 ****A loaded state equals the written one.** A member that loads a snapshot must have the state of the others. So the
 state is checked before it is written: each value must be exactly of its declared type. Refused are a text in a number's
 field, an int in a float's, a tuple or an instance of a class in a field of any type, an instance of a derived class, a
-number beyond its constraints, an attribute that is no field, a ``cached_property`` that is out of date, NaN as a key,
+number beyond its constraints, an attribute that is not a field, a ``cached_property`` that is stale, NaN as a key,
 more than 1,000 levels, and a list, dict or Struct that is in the state twice, which would come back as two. The check
 takes about as long as the encoding, and next to no memory. Where types alone do not decide, the state is decoded and
 compared: values with constraints, dates, enums, dataclasses, abstract types, and Structs with ``__post_init__``. A
@@ -142,7 +142,7 @@ def read_snapshot[T](
 
     Raises:
         SnapshotError: the snapshot ends early, was not written by :func:`write_snapshot`, holds another name or
-            version, is damaged, or does not fit the type; or an upgrade raised, or made what is no state of the next
+            version, is damaged, or does not fit the type; or an upgrade raised, or made what is not a state of the next
             version.
         ConfigurationError: a type has a set in it, or ``upgrades`` lacks a version between others.
     """

@@ -141,7 +141,7 @@ def check_same_log(
         )
     if known is None and base < end:
         raise ClusterError(
-            f"term {term_id} of {member} begins at {base} and {where}, in a term before that: the cluster began anew "
+            f"term {term_id} of {member} begins at {base} and {where}, in a term before that: the cluster began again "
             f"from an older state: {BEGIN_ANEW}"
         )
 

@@ -404,7 +404,7 @@ cdef class AeronCluster(FragmentHandler):
         return result
 
     cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout, object request) except? -6:
-        # request: in flight when it is accepted; None of a message that is no request.
+        # request: in flight when it is accepted; None of a message that is not a request.
         cdef int64_t result
         cdef int64_t deadline_ns = self._client.clock.nano_time() + <int64_t> (timeout * NS_PER_S)
         self._idle.reset()
@@ -505,7 +505,7 @@ cdef class AeronCluster(FragmentHandler):
         """Let :meth:`request` be used: messages that are replies go there, and not to the listener.
 
         ``correlate`` is given a message's payload (bytes), and returns the key of the request that it answers, which
-        must be hashable, or None for a message that is no reply. ``resend`` is whether requests that do not say so
+        must be hashable, or None for a message that is not a reply. ``resend`` is whether requests that do not say so
         themselves (``idempotent``) are sent again to a new leader. Raise ConfigurationError when ``correlate`` cannot
         be called, ClusterError while requests are in flight.
         """

@@ -428,7 +428,7 @@ class AsyncAeronCluster:
             raise
 
     async def receive(self) -> EgressMessage:
-        """The next message of the service that is no reply to a request, and that no other task takes.
+        """The next message of the service that is not a reply to a request, and that no other task takes.
 
         Raises:
             ClosedError: the client is closed, and all messages have been taken.
@@ -471,7 +471,7 @@ class AsyncAeronCluster:
             self._poller.release(item)
             self._tell(*item)
         elif isinstance(item, Exception):
-            self._report("the cluster's client met an error and goes on", item)
+            self._report("the cluster's client met an error and continues", item)
 
     def _is_reply(self, message: EgressMessage) -> bool:
         if self._correlate is None:
@@ -617,7 +617,7 @@ def aconnect(
             environment, as for :meth:`AeronCluster.connect`. The listener's methods are called on the event loop's
             thread; ``on_message`` never would be, and one that has it is refused.
         correlate: given a message's payload, returns the key of the request that it answers, which must be
-            hashable, or None for a message that is no reply. :meth:`AsyncAeronCluster.request` needs it.
+            hashable, or None for a message that is not a reply. :meth:`AsyncAeronCluster.request` needs it.
         max_waiting: messages that may wait to be taken, see :class:`AsyncAeronCluster`.
         max_waiting_bytes: bytes of them; one message more may be there.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.

@@ -492,7 +492,7 @@ class AsyncPooledSession:
             raise
 
     async def receive(self) -> EgressMessage:
-        """The next message of the service that is no reply to a request, whatever session it came in.
+        """The next message of the service that is not a reply to a request, whatever session it came in.
 
         Raises:
             ClosedError: the session is closed, and all messages have been taken.
@@ -785,7 +785,7 @@ class AsyncSessionPool:
             if isinstance(item, _AwaitedRequest):
                 item.settle()
             elif isinstance(item, Exception):
-                self._report("the pool met an error and goes on", item)
+                self._report("the pool met an error and continues", item)
             elif isinstance(item[0], _Feed):
                 if (session := item[0].session()) is not None:
                     session._feed(item[1])

@@ -371,7 +371,7 @@ class AsyncReconnectingClient(ReconnectingBase):
             raise
 
     async def receive(self) -> EgressMessage:
-        """The next message of the service that is no reply to a request; waits for a session.
+        """The next message of the service that is not a reply to a request; waits for a session.
 
         Raises:
             ClosedError: the client is closed, and all messages have been taken.

@@ -39,7 +39,7 @@ class RoundTripTimes:
     def percentile_ns(self, percent: float) -> int:
         """The duration that ``percent`` of the requests did not exceed, as exact as its bucket; 0 of none.
 
-        Raises ConfigurationError for what is no number from 0 to 100.
+        Raises ConfigurationError for what is not a number from 0 to 100.
         """
         if not isinstance(percent, int | float) or isinstance(percent, bool) or not 0 <= percent <= 100:
             raise ConfigurationError(f"percent must be a number from 0 to 100, not {shown(percent)}")

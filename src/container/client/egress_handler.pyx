@@ -131,7 +131,7 @@ cdef EgressHandler egress_handler(object listener, MessageCopy message):
 
 
 def check_listener(listener):
-    """Refuse what is no listener, with a ConfigurationError that names it."""
+    """Refuse what is not a listener, with a ConfigurationError that names it."""
     if not isinstance(listener, (EgressListener, ControlledEgressListener, EgressHandler)):
         raise ConfigurationError(f"listener must be {LISTENER_RULE}, not {shown(listener)}")
 

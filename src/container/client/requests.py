@@ -185,7 +185,7 @@ class Deadlines[T]:
 class RequestTable:
     """The requests in flight of one client, or of all sessions of a pool, in the order in which they were sent.
 
-    ``correlate`` returns the key of the request that a payload answers, None for a payload that is no reply. ``resend``
+    ``correlate`` returns the key of the request that a payload answers, None if it is no reply. ``resend``
     is for requests that do not say whether they may be sent again.
 
     One thread at a time uses it. An asyncio client has two: see :meth:`defer`.
@@ -443,13 +443,13 @@ def check_key(key: Hashable) -> None:
 
 
 def message_length(buffers: tuple[Buffer, ...]) -> int:
-    """Bytes of a message; raises TypeError for what is no buffer."""
+    """Bytes of a message; raises TypeError for what is not a buffer."""
     _check_buffers(buffers)
     return sum(memoryview(buffer).nbytes for buffer in buffers)
 
 
 def as_bytes(buffers: tuple[Buffer, ...]) -> bytes:
-    """A message made of the buffers in their order; raises TypeError for what is no buffer."""
+    """A message made of the buffers in their order; raises TypeError for what is not a buffer."""
     _check_buffers(buffers)
     return b"".join(buffers)
 

@@ -35,7 +35,7 @@ class ChannelUri:
 
     @classmethod
     def parse(cls, text: str) -> ChannelUri:
-        """The parts of ``text``; raises ConfigurationError, which names the text, when it is no channel URI.
+        """The parts of ``text``; raises ConfigurationError, which names the text, when it is not a channel URI.
 
         If a parameter is given twice, its last value counts, as upstream.
         """

@@ -38,7 +38,7 @@ def print_line(text: str, stream: TextIO | None) -> None:
     """Print a line, unless the stream is missing, closed, full, read by nobody or broken otherwise. Never raise.
 
     Wait at most 50 ms for a reader, and after that not at all for a second. The first line that is written after lost
-    ones says how many those were. A stream that is no plain file of Python's is printed to as it is.
+    ones says how many those were. A stream that is not a plain file of Python's is printed to as it is.
     """
     if stream is None:
         return

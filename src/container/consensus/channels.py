@@ -224,7 +224,7 @@ class EgressChannels:
         """The channel on which a client is answered on a stream.
 
         A longer term than allowed is made as long as allowed, and what no egress needs is left out. Raises
-        ConfigurationError for what is no channel, or is one of the cluster's own.
+        ConfigurationError for what is not a channel, or is one of the cluster's own.
         """
         uri = ChannelUri.parse(requested)
         if uri.prefix:

@@ -316,14 +316,14 @@ def parse_cluster_members(str text not None):
         attributes = item.split(",")
         if not MIN_ATTRIBUTES <= len(attributes) <= MAX_ATTRIBUTES or "" in attributes:
             raise ConfigurationError(
-                f"cluster_members: {shown(item)} is no member: it takes {_ATTRIBUTES}, such as {_EXAMPLE}")
+                f"cluster_members: {shown(item)} is not a member: it takes {_ATTRIBUTES}, such as {_EXAMPLE}")
         try:
             member_id = int(attributes[0])
         except ValueError:
             member_id = -1
         if not 0 <= member_id <= 0x7FFF_FFFF:
             raise ConfigurationError(
-                f"cluster_members: the id {shown(attributes[0])} of {shown(item)} is no number from 0 to 2147483647")
+                f"cluster_members: the id {shown(attributes[0])} of {shown(item)} is not a number from 0 to 2147483647")
         if any([member.id == member_id for member in members]):
             raise ConfigurationError(f"cluster_members: the id {member_id} is given to two members in {shown(text)}")
         members.append(ClusterMember(member_id, attributes[1:]))

@@ -608,7 +608,7 @@ class Election:
             elif self._members.count() > 1:
                 # The others wait for this member, which says that it leads: the services of another one may go on. A
                 # snapshot that is in the log may take long, on all of them.
-                self._check_deadline(now_ns, "services and archive to go on with the replay of the log")
+                self._check_deadline(now_ns, "services and archive to continue the replay of the log")
         return work_count + self._publish_as_leader(self._quorum_position(now_ns), now_ns)
 
     def _leader_init(self, now_ns: int) -> int:
@@ -1013,7 +1013,7 @@ class Election:
                 return False
             if join_position != self.log_position:
                 raise ClusterEvent(
-                    f"the image of {what} joined at {join_position}, and this member's log goes on at "
+                    f"the image of {what} joined at {join_position}, and this member's log continues at "
                     f"{self.log_position}"
                 )
             self._host.begin_join_as_follower(self.is_leader_startup)

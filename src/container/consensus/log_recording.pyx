@@ -161,7 +161,7 @@ cdef class LogRecording:
             raise RecordingError(
                 f"the log ends at {log.stop_position}, before the snapshot at {snapshots[0].log_position}: a cut of "
                 "the power or a failed disk took what was not forced, and what was acknowledged behind the log's end "
-                "is in the snapshot alone; restore a backup, or have the node go on without that by `aeron-cluster "
+                "is in the snapshot alone; restore a backup, or have the node continue without that by `aeron-cluster "
                 "invalidate-latest-snapshot`", file=self._recording_log.path)
         self.plan = plan
         return plan

@@ -176,8 +176,8 @@ cdef class MemberSnapshots:
         """Leave the cluster as it is: no snapshot is in the log."""
         self._fail(message_of(error))
         self._on_error(ClusterError(
-            f"no snapshot is taken, and the cluster goes on: {message_of(error)}; repair the cause, such as too little "
-            "space on the archive's disk, then ask again; `abort` ends a node without a snapshot"))
+            f"no snapshot is taken, and the cluster continues: {message_of(error)}; repair the cause, such as too "
+            "little space on the archive's disk, then ask again; `abort` ends a node without a snapshot"))
         self._termination.check_archive(error)
         self._counters.control_toggle.set(TOGGLE_NEUTRAL)
 

@@ -3,7 +3,7 @@
 Upstream: SessionManager.java, ClusterSessionProxy.java. A client's session is open from its open event in the log to
 its close event; every member has the same sessions at the same log position, and only the leader has their egress.
 
-Better than upstream's: how many clients can wait for an answer that is no session is bounded, and so is the memory of
+Better than upstream's: the number of clients that wait for an answer other than a session is bounded, and the memory of
 their egress, which there must be before anybody is authenticated: the answer goes there. An error of an authenticator
 ends only the client that it was asked about. Snapshots have the sessions in the order of their ids.
 """

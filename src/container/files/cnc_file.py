@@ -258,7 +258,7 @@ def read_mark_file(path: Path) -> MarkFileStatus:
     Raises:
         FileNotFoundError: there is none.
         FileFormatError: it is not a mark file with an SBE header, or is just being created.
-        OSError: it cannot be read, is no regular file, or is longer than any mark file.
+        OSError: it cannot be read, is not a regular file, or is longer than any mark file.
     """
     file = open_regular(path)
     try:

@@ -155,7 +155,7 @@ cdef class OwnedMarkFile(MarkFile):
             self._file = self._storage.open_file(self.path, OPEN_NO_FOLLOW)
         except OSError as error:
             if error.errno == EINVAL:
-                raise MarkFileError(f"mark file {self.path} cannot be opened: it is no regular file") from error
+                raise MarkFileError(f"mark file {self.path} cannot be opened: it is not a regular file") from error
             raise
 
     def _check_file(self):

@@ -57,7 +57,7 @@ _TYPE = struct.Struct("<I")
 _POSITION = struct.Struct("<q")
 _EXTENT = struct.Struct("<qq")  # the base of a term, and its end behind it
 _ORDER_OF_TYPES = {ENTRY_TYPE_TERM: 0, ENTRY_TYPE_STANDBY_SNAPSHOT: 1, ENTRY_TYPE_SNAPSHOT: 2}
-_ADVICE = "take the file from a backup of this member, or let the member begin anew with empty directories"
+_ADVICE = "take the file from a backup of this member, or let the member start again with empty directories"
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,8 +166,8 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
     if cluster_dir is not None:
         _check_same_node(cluster_dir, archive_dir)
     confirm(
-        f"delete recording {wanted} of {archive_dir} from {descriptor.start_position} to {begin}; whoever is not so "
-        "far, as another member or a backup, cannot go on from it"
+        f"delete recording {wanted} of {archive_dir} from {descriptor.start_position} to {begin}; another "
+        "member or a backup that has less of it cannot continue from it"
     )
     before = _length_of_files(archive_dir)
     with _archive(archive_dir, limit_s) as control:
@@ -332,8 +332,9 @@ def _archive(archive_dir: Path, limit_s: float) -> Iterator[ArchiveControl]:
         return
     if mark is not None and mark.is_active and process_state(mark.pid, mark.start_timestamp_ms) == "alive":
         raise RefusedError(
-            f"the archive of {archive_dir} shows no sign of life, but its process (pid {mark.pid}) is there, and would "
-            f"end when it goes on and finds it taken over: end it first; if that is another program, remove {mark.path}"
+            f"the archive of {archive_dir} shows no sign of life, but its process (pid {mark.pid}) is there, and "
+            f"would end when it continues and finds it taken over: end it first; if that is another program, remove "
+            f"{mark.path}"
         )
     with _running_for_this(archive_dir, mark) as aeron_dir:
         channel, stream_id = aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL, aeron_defaults.ARCHIVE_CONTROL_STREAM_ID

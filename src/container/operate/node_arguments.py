@@ -25,7 +25,7 @@ def directories(options: argparse.Namespace) -> list[Path]:
     """Return the directories that are given, or the one of the environment.
 
     Raises:
-        ConfigurationError: there is none, or the one of the environment is no path.
+        ConfigurationError: there is none, or the one of the environment is not a path.
     """
     from container.operate.places import directory_of_environment  # a service that starts needs no facts
 

@@ -256,7 +256,7 @@ def _samples(path: Path, status: Status, records: list[CounterRecord]) -> Iterat
     reasons: list[str] = []
     check_ready(status.module_state, status.election_state, status.services, reasons)
     is_ready = is_up and not reasons and all(service.state == "running" for service in status.services)
-    if status.component == "CONSENSUS_MODULE":  # a backup is no member, and so never ready
+    if status.component == "CONSENSUS_MODULE":  # a backup is not a member, and so never ready
         yield Sample(READY, labels, is_ready)
         yield Sample(LEADER, labels, is_up and is_quiet and status.role == "LEADER")
     for metric, names, found in (

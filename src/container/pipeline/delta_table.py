@@ -67,7 +67,7 @@ class DeltaWriter(TableWriter):
         if manifest.batch_id >= 0 and (has is None or has < manifest.batch_id):
             raise ConfigurationError(
                 f"table={table} has batches of its ingest up to {has}, and its manifest up to {manifest.batch_id}: "
-                "it was made anew or set back; give another directory"
+                "it was recreated or set back; give another directory"
             )
         last = manifest.batch_id if manifest.moving is None else manifest.moving.batch_id
         if has is not None and has > last:
@@ -164,7 +164,7 @@ def _opened(table: Path, manifest: Manifest) -> DeltaTable:
     if columns != list(manifest.partition_by):
         raise ConfigurationError(
             f"table={table} is divided by {', '.join(columns) or 'nothing'}, and its ingest divides it by "
-            f"{', '.join(manifest.partition_by)}: somebody has made it anew; give another directory"
+            f"{', '.join(manifest.partition_by)}: somebody has recreated it; give another directory"
         )
     constraint = next((name for name in settings if name.startswith(_CONSTRAINT)), None)
     if constraint is not None:

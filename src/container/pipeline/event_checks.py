@@ -320,7 +320,7 @@ def check_timers(
         pairs.unpersist()
     summary = (
         f"{counts[0]:,} timers expired; of {counts[1]:,} that snapshots have, {late_count:,} expired in time order "
-        f"and {counts[2]:,} were cancelled or scheduled anew"
+        f"and {counts[2]:,} were cancelled or rescheduled"
     )
     return check("timers", summary, [*holes, *too_early, *forgotten], len(holes) + finding_count), lateness
 

@@ -251,7 +251,7 @@ def _absent_terms(
         if is_newest and member.is_running:
             continue  # It enters the term when its election ends.
         state: State = "fail"
-        why = "it was lost there; let the member get its log anew from another one"
+        why = "it was lost there; let the member fetch its log again from another one"
         if snapshot_term is not None and term < snapshot_term:
             state, why = "warn", "no start needs it, as a later snapshot counts; a backup of a member lacks such terms"
         elif is_newest:
@@ -302,7 +302,7 @@ def _ends(
         if successor is not None and row.end_log_position != bases[successor]:
             what = f"term {successor} begins at {bases[successor]}"
         elif successor is None and member is not None and row.end_log_position < member.log_range.committed_position:
-            what = f"its log goes on in it to {member.log_range.committed_position}"
+            what = f"its log continues in it to {member.log_range.committed_position}"
         if what:
             yield Finding(
                 state="fail",
@@ -388,7 +388,7 @@ def check_snapshots(
     ]
     findings += _missing(entries, members)
     rows = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
-    # What is damaged is no item, and reported below. What only a catalog has is of a service that it does not say.
+    # What is damaged is not an item, and reported below. What only a catalog has is of a service that it does not say.
     items = rows.where("item is not null and is_valid is not null")
     # Members that have the snapshot at all must have each of its items.
     holders = items.groupBy(*_SNAPSHOT_KEY).agg(f.collect_set("member_key").alias("holders"))

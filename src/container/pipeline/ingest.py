@@ -141,7 +141,7 @@ def ingest(
             raise
         raise ContainerError(
             f"table={name or table}: no space is left on the disk of the table, of its checkpoint in {table}, or of "
-            "Spark's own files (spark.local.dir): make room and start again, which goes on where this stopped"
+            "Spark's own files (spark.local.dir): make room and start again, which continues where this stopped"
         ) from error
     return writer.manifest
 

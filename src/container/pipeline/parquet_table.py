@@ -117,7 +117,7 @@ class TableWriter:
         if manifest.query_id is not None and query_id(table / CHECKPOINT_NAME) != manifest.query_id:
             raise ConfigurationError(
                 f"table={table} has no {CHECKPOINT_NAME}, or not the one of its ingest, without which nobody knows "
-                "where to go on: bring it back, or give another directory"
+                "where to continue: bring it back, or give another directory"
             )
         self.finish()
         refuse_another_time(table, self.manifest)

@@ -229,7 +229,7 @@ def _of_cluster(member: Member, log: Log) -> tuple[int, str]:
 
 
 def _read_end(log: Log) -> int:
-    """Up to where a log is recorded for certain: damage that hides its end is no vote for what follows."""
+    """Up to where a log is recorded for certain: damage that hides its end is not a vote for what follows."""
     return log.log_range.recorded_position if log.damaged_position is None else log.damaged_position
 
 

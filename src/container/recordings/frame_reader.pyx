@@ -32,7 +32,7 @@ cdef extern from *:
     #include <fcntl.h>
     #include <sys/stat.h>
     #include <unistd.h>
-    /* A name that is no regular file (a pipe, say) must neither block nor be read. */
+    /* A name that is not a regular file (a pipe, say) must neither block nor be read. */
     static int recording_open(const char *path) {
         struct stat status;
         int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -58,7 +58,7 @@ class Filters:
     """Only rows with one of these leadership terms."""
 
     def check(self, view: str) -> None:
-        """Raise ConfigurationError when the view cannot apply a filter, or a bound is no whole number."""
+        """Raise ConfigurationError when the view cannot apply a filter, or a bound is not a whole number."""
         for name in ("begin_position", "end_position", "begin_timestamp", "end_timestamp"):
             value = getattr(self, name)
             if value is None or (isinstance(value, Integral) and _INT64_MIN <= int(value) <= _INT64_MAX):

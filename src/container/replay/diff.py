@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DIFF_COLUMNS = (
     Column("log_position", "int64", "Where the message ends in the log that both services were called with."),
     Column("timestamp", "int64", "Cluster time of that message, in the cluster's time unit."),
-    Column("kind", "string", "What differs, as in a replay: EGRESS, SCHEDULE_TIMER, STATE_HASH and so on."),
+    Column("kind", "string", "Kind of difference, as in a replay: EGRESS, SCHEDULE_TIMER, STATE_HASH and so on."),
     Column(
         "change",
         "string",
@@ -50,14 +50,14 @@ DIFF_COLUMNS = (
     Column("cluster_session_id", "int64", "The client concerned."),
     Column("correlation_id", "int64", "The timer concerned."),
     Column("occurrence", "int32", "Counts, from 0, what a service did of this kind for this client or timer there."),
-    Column("payload", "binary", "What the first service sent."),
-    Column("other_payload", "binary", "What the other service sent."),
+    Column("payload", "binary", "Message of the first service."),
+    Column("other_payload", "binary", "Message of the other service."),
     Column("deadline", "int64", "When the first service's timer is due."),
     Column("other_deadline", "int64", "When the other service's timer is due."),
     Column("state_hash", "string", "The hash of the first service's state."),
     Column("other_state_hash", "string", "The hash of the other service's state."),
-    Column("error", "string", "What the first service raised."),
-    Column("other_error", "string", "What the other service raised."),
+    Column("error", "string", "Error of the first service."),
+    Column("other_error", "string", "Error of the other service."),
     Column("state_difference", "string", "Where the states differ, or why they cannot be compared."),
 )
 """The columns of the rows of a comparison."""

@@ -62,10 +62,10 @@ REPLAY_COLUMNS = (
     Column("cluster_session_id", "int64", "The client that an EGRESS goes to, or that CLOSE_SESSION asks to close."),
     Column("correlation_id", "int64", "The timer's id, chosen by the service."),
     Column("deadline", "int64", "When a scheduled timer is due, in the cluster's time unit."),
-    Column("payload", "binary", "What the service sent, to a client (EGRESS) or to the cluster (SERVICE_MESSAGE)."),
+    Column("payload", "binary", "Message of the service, to a client (EGRESS) or to the cluster (SERVICE_MESSAGE)."),
     Column("state_hash", "string", "SHA-256 of the snapshot that the service writes at this log position."),
     Column("recorded_state_hash", "string", "The same of the snapshot that is recorded there; null where none is."),
-    Column("error", "string", "What the service raised, or what the container reported."),
+    Column("error", "string", "Error that the service raised or the container reported."),
 )
 """The columns of a replay's rows."""
 ERROR_KIND, WARNING_KIND, STATE_HASH_KIND = "ERROR", "WARNING", "STATE_HASH"

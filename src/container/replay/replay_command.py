@@ -60,10 +60,10 @@ def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) ->
         "service", metavar="package.module:ServiceClass", help="the service; the current directory is searched as well"
     )
     parser.add_argument(
-        "--other", metavar="package.module:ServiceClass", help="run this one beside it, and stop where they differ"
+        "--other", metavar="package.module:ServiceClass", help="run this service as well, and stop where the two differ"
     )
     parser.add_argument(
-        "--ignore-state", action="store_true", help="compare what the two do, and not the states in their snapshots"
+        "--ignore-state", action="store_true", help="compare the actions of the two, not the states in their snapshots"
     )
     parser.add_argument("--begin", type=_position, metavar="POSITION", help="start at 0 or at a recorded snapshot")
     parser.add_argument("--until", type=_position, metavar="POSITION", help="where to end (default: what is committed)")

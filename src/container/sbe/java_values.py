@@ -28,16 +28,16 @@ def parsed(text: str, primitive: str) -> int | float:
     """
     if primitive == "char":
         if len(text.encode("utf-16-le", "surrogatepass")) != 2:
-            raise ValueError(" is no character")
+            raise ValueError(" is not a character")
         return ord(text) if text.isascii() else ord("?")
     if primitive in ("float", "double"):
         number = _real(text)
         if number is None:
-            raise ValueError(" is no number")
+            raise ValueError(" is not a number")
         return _single(number) if primitive == "float" else number
     value = integer(text)
     if value is None:
-        raise ValueError(" is no whole number")
+        raise ValueError(" is not a whole number")
     if primitive == "uint64" and value < 2**64:
         return (value + 2**63) % 2**64 - 2**63
     most = 2 ** (_PARSED_BITS[primitive] - 1) - 1

@@ -17,7 +17,7 @@ from container.sbe.java_values import SIZES, UNSIGNED
 type Member = Number | Enum | Choices | Text | Composite
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""A longer file is no schema, and neither are longer ones together that include each other."""
+"""A longer file is not a schema, and neither are longer ones together that include each other."""
 FILES_MAX = 1_000
 """More files that are included are no schema; one that is included twice counts twice."""
 DEPTH_MAX = 16
@@ -171,7 +171,7 @@ def read_schema(path: str) -> Schema:
         path: of the file.
 
     Raises:
-        ConfigurationError: the file cannot be read, is no schema, or has something that contradicts the standard; the
+        ConfigurationError: the file cannot be read, is not a schema, or contradicts the standard; the
             text names the file and the element.
     """
     if not is_path(path):
@@ -214,7 +214,7 @@ class _Loader:
         if self._left < 0 or self._count > FILES_MAX:
             raise ConfigurationError(
                 f"schema {path}: has more than {FILE_BYTES_MAX} bytes or {FILES_MAX} files with all that is included, "
-                "so it is no schema"
+                "so it is not a schema"
             )
         if b"<!ENTITY" in text.replace(b"\0", b""):  # also in UTF-16; a few lines of entities can stand for gigabytes
             raise ConfigurationError(f"schema {path}: declares entities; write what they stand for in their place")
@@ -546,7 +546,7 @@ class _Reader:
         if shape == "composite":
             return self._composite(kind, name, offset, since, path)
         if shape not in _KINDS:
-            raise self._wrong(element, f"the type {kind.get('name')!r} is none")
+            raise self._wrong(element, f"{kind.get('name')!r} is not a type")
         found = self._values(kind)
         if shape == "set":
             self._count(len(found.names))

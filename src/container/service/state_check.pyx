@@ -440,7 +440,7 @@ cdef object _mismatch(_Rule rule, object value):
 cdef int _check_attributes(object value) except -1:
     for name in value.__dict__:
         if not _is_computed(value, name):
-            error = _Difference("is no field of its struct, and would be gone; declare it")
+            error = _Difference("is not a field of its struct, and would be gone; declare it")
             error.path.append(f".{name}")
             raise error
     return 0

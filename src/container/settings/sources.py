@@ -96,7 +96,7 @@ def collect_settings(
         config_file_variable: what names the file when ``config_file`` does not.
 
     Raises:
-        ConfigurationError: unknown setting, a file that cannot be read, or an environment that is no mapping.
+        ConfigurationError: unknown setting, a file that cannot be read, or an environment that is not a mapping.
     """
     environ = os.environ if environ is None else environ
     if not isinstance(environ, Mapping):
@@ -413,7 +413,7 @@ def read_config_file(given_path: object, source: str) -> tuple[dict[str, Any], d
     A file whose name ends with ``.properties`` is one of Java's; other programs' properties in it are skipped. In TOML
     a property is a quoted key, or nested tables: ``"aeron.cluster.dir"``, or ``dir`` in ``[aeron.cluster]``.
 
-    Raises ConfigurationError when it is no path, cannot be read, is too long, or not what its name says.
+    Raises ConfigurationError when it is not a path, cannot be read, is too long, or not what its name says.
     """
     content, path = _read(given_path, source)
     if not path.endswith(".properties"):
@@ -426,7 +426,7 @@ def read_config_file(given_path: object, source: str) -> tuple[dict[str, Any], d
     if own:
         name = next(iter(own))
         raise ConfigurationError(
-            f"config file {path}: {shown(name)} is no property: write Aeron's name, such as aeron.cluster.dir"
+            f"config file {path}: {shown(name)} is not a property: write Aeron's name, such as aeron.cluster.dir"
         )
     return {}, {name: value for name, value in found.items() if name.startswith(_PROPERTY_PREFIXES)}, path
 

@@ -50,7 +50,7 @@ class AvroPayloads(RowDecoder):
             view_columns: the names that are taken.
 
         Raises:
-            ConfigurationError: it is no schema, no record's, or it cannot be columns.
+            ConfigurationError: it is not a schema, no record's, or it cannot be columns.
         """
         self._arguments = text, schema, view_columns
         try:
@@ -85,7 +85,7 @@ def make_avro_decoder(text: str, view_columns: Sequence[str]) -> AvroPayloads:
     """Make the decoder of ``avro:FILE``.
 
     Raises:
-        ConfigurationError: the file cannot be read, is no schema, or cannot be columns.
+        ConfigurationError: the file cannot be read, is not a schema, or cannot be columns.
     """
     path = text.removeprefix(PREFIX)
     if not path:

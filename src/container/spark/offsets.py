@@ -42,13 +42,13 @@ def parse_offset(offset: Mapping[str, Any]) -> dict[str, MemberOffset]:
     """Return the members of an offset by their keys.
 
     Raises:
-        ConfigurationError: it has a version that is not known, or is no offset of this source.
+        ConfigurationError: it has a version that is not known, or is not an offset of this source.
     """
     version = offset.get("version", 1)
     if version not in (1, VERSION):
         raise ConfigurationError(
             f"the checkpoint has offsets of version {version!r}, versions 1 and {VERSION} are known: it was written by "
-            "a later release; go on with that one"
+            "a later release; continue with that one"
         )
     try:
         if version == 1:

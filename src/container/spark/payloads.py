@@ -350,7 +350,7 @@ def _decode_function(path: str, found: Any) -> tuple[Callable[[bytes], Any], Any
         return _either_format(found), found
     if not callable(found) or isinstance(found, type):
         raise ConfigurationError(
-            f"{_SETTING}={path!r}: is no msgspec Struct, union of tagged Structs, or function from bytes to one"
+            f"{_SETTING}={path!r}: is not a msgspec Struct, union of tagged Structs, or function from bytes to one"
         )
     try:
         result = typing.get_type_hints(found).get("return", inspect.Parameter.empty)
@@ -500,7 +500,7 @@ def _times(cells: list[Any]) -> pa.Array:
 
 def _whole_number(value: Any) -> Any:
     if type(value) is not int and value != int(value):
-        raise TypeError(f"{value!r} is no whole number")
+        raise TypeError(f"{value!r} is not a whole number")
     return value
 
 

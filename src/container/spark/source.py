@@ -572,7 +572,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if options.mode == AUDIT:
             raise ConfigurationError(
-                "mode=audit is for batches: a stream would pass over a file that is away for a moment, forever; use "
+                "mode=audit is for batches: a stream would permanently skip a file that is missing for a moment; use "
                 "strict or permissive"
             )
         for limit in ("max_rows_per_batch", "max_bytes_per_batch"):
@@ -608,7 +608,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif place.position == committed:
                 return log.at(committed)
             elif place.position is not None and place.position < committed:
-                # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
+                # Whether a frame begins there nobody knows: a place that is not a multiple of 32 is not taken for one.
                 return log.at(place.position + (place.position % _FRAME_ALIGNMENT == 0))
         if place.position is not None:
             assert self._options.starting is not None
@@ -668,7 +668,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that;
         else where a message ends, so that the next batch begins to read there.
 
-        With less than a message it is a place that is no multiple of 32, which nobody takes for the begin of a frame.
+        With less than a message it is a place that is not a multiple of 32, which is not the begin of a frame.
         """
         end = start + share
         if end >= latest:
@@ -889,7 +889,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"{begin} on has been purged since the query read up to there"
         )
         if self._options.mode == "strict":
-            raise RecordingError(f"{text}; go on behind it with mode permissive", log_position=begin)
+            raise RecordingError(f"{text}; continue behind it with mode permissive", log_position=begin)
         return GapPartition(member.member_id, begin, text)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

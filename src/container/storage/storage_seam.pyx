@@ -250,6 +250,7 @@ cdef class Storage:
     cpdef bytes boot_id(self):
         """16 bytes that are the same for all processes until the machine restarts, and never again.
 
-        Unforced writes survive while they are the same. A machine that does not say when it started has another id for each process.
+        Unforced writes survive while they are the same. A machine that does not say when it started has another id for
+        each process.
         """
         raise _abstract(self, "boot_id")

@@ -13,7 +13,7 @@ from container.transport.frames cimport (
 cdef object lost_claim(Publication publication):
     return ClaimLostError(
         f"a claim of {publication.channel} stream {publication.stream_id} is lost: it was open for "
-        "so long that the media driver gave it up and went on (after aeron.publication.unblock.timeout, 15 s by "
+        "so long that the media driver gave it up and continued (after aeron.publication.unblock.timeout, 15 s by "
         "default); commit sooner, or offer the message")
 
 

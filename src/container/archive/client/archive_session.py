@@ -38,7 +38,7 @@ def continued_channel(channel: str, recording_id: int, descriptor: RecordingDesc
         raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
     if descriptor.stop_position == NULL_POSITION:
         raise ArchiveError(
-            f"recording {recording_id} is active, nothing can go on where it ends", code=error_codes.ACTIVE_RECORDING
+            f"recording {recording_id} is active: nothing can continue where it ends", code=error_codes.ACTIVE_RECORDING
         )
     uri = ChannelUri.parse(channel)
     uri.put("term-length", str(descriptor.term_buffer_length))

@@ -149,7 +149,7 @@ cdef class AsyncArchive(ArchiveConnection):
         """Ask to extend a recording (ExtendRecordingRequest2, 64), with stream and answer as for
         :meth:`start_recording`."""
         return self.ask(
-            "ExtendRecordingRequest2", f"recording {recording_id} to go on with {channel}",
+            "ExtendRecordingRequest2", f"recording {recording_id} to continue with {channel}",
             {"recording_id": recording_id} | _recorded(channel, stream_id, is_local, is_auto_stop))
 
     cpdef ArchiveRequest stop_recording(self, int64_t subscription_id):

@@ -304,7 +304,7 @@ cdef class ArchiveConductor:
         add(self._counters.control_sessions, 1)
 
     def on_close_session(self, request):
-        # One that is gone already, with the client's subscription to its responses, is no error.
+        # One that is gone already, with the client's subscription to its responses, is not an error.
         session = self._control_sessions.get(request.control_session_id)
         if session is not None and session.is_of_session(request):
             session.abort(control_sessions.SESSION_CLOSED)
@@ -346,7 +346,7 @@ cdef class ArchiveConductor:
 
     @_answered
     def on_start_recording(self, session, correlation_id, *, stream_id, is_local, auto_stop=False, channel):
-        self._check_stream(session, stream_id, "what is to be recorded")
+        self._check_stream(session, stream_id, "the stream to record")
         self.recorder.start(session, correlation_id, stream_id, is_local, auto_stop, channel)
 
     @_answered

@@ -400,7 +400,7 @@ def compare_golden_snapshot(service: ServiceFactory, life: Life, path: str | Pat
 
     Raises:
         DivergenceError: the state differs.
-        SnapshotError: the file is no golden snapshot; a note names it.
+        SnapshotError: the file is not a golden snapshot; a note names it.
         ConfigurationError: the file is missing.
     """
     with MemoryMember(service) as member:
@@ -442,7 +442,7 @@ def check_golden_snapshots(service: ServiceFactory, directory: str | Path) -> in
 
     Raises:
         DivergenceError: a state is another one after that.
-        SnapshotError: ``service`` cannot read a snapshot, or a file is no golden snapshot; a note names the file.
+        SnapshotError: ``service`` cannot read a snapshot, or a file is not a golden snapshot; a note names the file.
         ConfigurationError: the directory has none.
     """
     paths = sorted(Path(directory).glob("*.snapshot"))

@@ -178,7 +178,7 @@ def _first_difference(
 def _of_variables(task: bytes, base: Environment, result: Result) -> list[tuple[int, Environment]]:
     """Differences that come of another value of a variable that the service's code asks for; each has one alone.
 
-    A process that fails is no difference: a variable may be one that has to be right on each member, such as a level
+    A process that fails is not a difference: a variable may be one that has to be right on each member, such as a level
     of logging.
     """
     found: list[tuple[int, Environment]] = []

@@ -276,6 +276,6 @@ def check_size(seed: int, members: int) -> None:
 
 
 def check_number(name: str, value: object, least: int, most: int) -> None:
-    """Refuse what is no whole number from ``least`` to ``most``; raise ConfigurationError."""
+    """Refuse what is not a whole number from ``least`` to ``most``; raise ConfigurationError."""
     if type(value) is not int or not least <= value <= most:
         raise ConfigurationError(f"{name}={shown(value)}: must be a whole number from {least} to {most}")

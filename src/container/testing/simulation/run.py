@@ -92,7 +92,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
             )
             cluster.run()
             if os.getpid() != process:  # its findings are not those of the run, and to shrink it forks again and again
-                raise ForkedError("a callback forked, and the child went on with the simulation: end it by os._exit()")
+                raise ForkedError("a callback forked, and the child continued the simulation: end it by os._exit()")
             if not cluster.findings:
                 _compare_answers(cluster)
             return _result(plan, cluster), cluster

@@ -121,7 +121,7 @@ def report_of(finding: Finding, plan: Plan, story: Sequence[str], script: str, r
             f"{len(plan.faults)} faults in {runs} runs. Save this as a test:",
             "",
             script,
-            *(["What happened last:", *story] if story else []),
+            *(["The last events:", *story] if story else []),
         ]
     )
 

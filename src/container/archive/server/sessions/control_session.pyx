@@ -179,7 +179,7 @@ cdef class ControlSession:
         self._is_closed = True
         self._state = DONE
         self._queue.clear()
-        # As objects: a C method is no callable.
+        # As objects: a C method is not a callable.
         publication, pending_publication = <object> self._publication, <object> self._pending_publication
         counter, pending_counter, image = <object> self._counter, <object> self._pending_counter, <object> self.image
         if publication is not None:

@@ -104,6 +104,6 @@ def _check_channel(request: ReplicationRequest, channel: str) -> None:
 def is_response_channel(channel: str) -> bool:
     """Whether a channel is answered on the connection of the one who asked.
 
-    Raises ConfigurationError for what is no channel.
+    Raises ConfigurationError for what is not a channel.
     """
     return parse_channel(channel).get("control-mode") == "response"

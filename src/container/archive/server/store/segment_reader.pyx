@@ -144,7 +144,7 @@ cdef class SegmentReader:
 
     cdef int consume(self, int64_t length) except -1:
         if length < 0 or length > self._ready or length & (FRAME_ALIGNMENT - 1):
-            raise ValueError(f"cannot go on behind {length} bytes: {self._ready} are read, in frames")
+            raise ValueError(f"cannot continue behind {length} bytes: {self._ready} are read, in frames")
         self._ready -= length
         self.position += length
         return 0

@@ -295,7 +295,7 @@ cdef class SegmentWriter:
         advice = ""
         if error.errno == errno.EFBIG:
             advice = "; allow larger files (ulimit -f), or give the archive a smaller segment_file_length"
-        return ArchiveError(f"recording {self.recording_id} cannot go on at {self.position}: {error}{advice}",
+        return ArchiveError(f"recording {self.recording_id} cannot continue at {self.position}: {error}{advice}",
                             code=ArchiveError.STORAGE_SPACE if is_full else ArchiveError.GENERIC)
 
     def __repr__(self):
