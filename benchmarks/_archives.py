@@ -46,7 +46,7 @@ _CODES = {0: "OK", 1: "ERROR", 2: "RECORDING_UNKNOWN"}
 
 @cache
 def load() -> ModuleType:
-    """What loads an archive, compiled in the cache."""
+    """The program that loads an archive, compiled in the cache."""
     return load_module(compile_cython(ROOT / "benchmarks" / "archive_load.pyx", CACHE))
 
 
@@ -118,7 +118,7 @@ class Requests:
 
 
 class Peer(Protocol):
-    """Whoever records."""
+    """A peer that records."""
 
     archive_id: int
 
@@ -350,7 +350,7 @@ def closing_ports() -> Iterator[PortReservation]:
 
 
 def _find_counters(found: Recorded, at_least: int | None = None) -> bool:
-    """Whether so many of the streams have the counter of a recording, all of them by default."""
+    """Whether at least that many streams have the counter of a recording, all of them by default."""
     counters = seam.counters(found.client)
     by_session = {}
     for counter_id in range(seam.counter_capacity(counters)):
@@ -376,7 +376,7 @@ class Stopwatch:
         self._pid, self._begin, self._begin_cpu = pid, time.perf_counter(), cpu_seconds(pid)
 
     def rates(self, length: int) -> Result:
-        """What so many bytes of log took."""
+        """The rates for that many bytes of log."""
         seconds = time.perf_counter() - self._begin
         cpu_s = cpu_seconds(self._pid) - self._begin_cpu
         return {

@@ -1,4 +1,5 @@
-"""What the benchmarks share: rounds in a shuffled order, a table, one line of JSON with ratios, history and plots."""
+"""Tools that the benchmarks share: rounds in a shuffled order, a table, one line of JSON with ratios, history and
+plots."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ HISTORY = CACHE / "history.jsonl"
 
 
 class RoundFailed(Exception):
-    """A peer died, or answered wrongly, in a round: it counts as a failure of that peer, and the run goes on."""
+    """A peer died, or answered wrongly, in a round: it counts as a failure of that peer, and the run continues."""
 
 
 def run_rounds[T](
@@ -123,7 +124,7 @@ class Report:
     rows: list[Row] = field(default_factory=list)
     failures: dict[str, list[str]] = field(default_factory=dict)
     histograms: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
-    """Of rows, by peer: pairs of a duration in microseconds and how many began there."""
+    """The series of rows, by peer: pairs of a duration in microseconds and how many began there."""
     began: float = field(default_factory=time.time)
 
     def add(self, name: str, results: dict[str, list[Result]], goals: Sequence[Goal] = ()) -> None:
@@ -142,7 +143,7 @@ class Report:
         sys.stdout.flush()
 
     def as_json(self) -> dict[str, Any]:
-        """What :meth:`finish` prints: medians of each peer, and the verdicts on the goals."""
+        """The lines that :meth:`finish` prints: medians of each peer, and the verdicts on the goals."""
         return {
             "benchmark": self.benchmark,
             "rows": {row.name: row.medians for row in self.rows},
@@ -178,7 +179,7 @@ class Report:
 
 
 def machine() -> dict[str, Any]:
-    """What one must know to compare two runs."""
+    """The facts needed to compare two runs."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     revision = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     return {
@@ -253,5 +254,5 @@ def peak_mib(pid: int) -> float:
 
 
 def say(text: str) -> None:
-    """What goes on, for who waits; not part of the result."""
+    """Show progress; not part of the result."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)

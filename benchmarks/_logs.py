@@ -31,10 +31,10 @@ from tests.recordings_world import archive_mark, entry, new_term
 
 GIB, MIB = 2**30, 2**20
 TERM_LENGTH = 64 * MIB
-"""Of the log's buffers: Aeron's default."""
+"""Term length of the log's buffers: Aeron's default."""
 _CHUNK = 100_000
 _ROOM = 2 * GIB
-"""What must stay free on the disk."""
+"""Bytes that must stay free on the disk."""
 _VERIFY_LIMIT_S = 600
 _END_LIMIT_S = 60.0
 

@@ -149,7 +149,7 @@ def running(
 ) -> Iterator[tuple[Node, Process]]:
     """A node that leads, with one service; what dies or does not come in time is a RoundFailed.
 
-    ``base_dir`` is where it goes on; a fresh one when not given.
+    It continues in ``base_dir``; a fresh one when not given.
     """
     idle = IDLES[idle_name]
     settings = {**TERMS, **(properties or {})}

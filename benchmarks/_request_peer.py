@@ -53,13 +53,13 @@ def say(answer: str | dict[str, float]) -> None:
 
 
 def spans(durations_ns: list[int]) -> dict[str, float]:
-    """What is said of round trips."""
+    """The figures of round trips."""
     ordered = sorted(durations_ns)
     return {"p50_us": ordered[len(ordered) // 2] / 1e3, "p99_us": ordered[len(ordered) * 99 // 100] / 1e3}
 
 
 def outcome(ends_ns: list[int], answered: int, resent: int, leaders: Leaders) -> dict[str, float]:
-    """What is said of requests."""
+    """The figures of requests."""
     ordered = sorted(ends_ns)
     return {
         "answered": answered,

@@ -9,7 +9,7 @@ from math import exp, inf, log, sqrt
 from statistics import fmean, median, stdev
 
 type Result = dict[str, float]
-"""What one round of one peer measured, by metric."""
+"""The values that one round of one peer measured, by metric."""
 
 # Student's t for a two-sided interval of 95 %, by degrees of freedom from 1 on.
 _STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)

@@ -62,7 +62,7 @@ SHORT = ["--rounds=1", "--mib=4", "--trips=100", "--idle-s=0.1", "--most-recordi
 """Tiny: to see that everything runs, not to learn how fast."""
 PEERS = ("java", "native", "bare", "pwrite")
 _UDP_SHARE = 4
-"""Of the bytes that streams over UDP get, which are slower: one in so many."""
+"""Streams over UDP are slower and get one byte of this many."""
 _SOCKETS = {"AERON_SOCKET_SO_RCVBUF": "2m", "AERON_SOCKET_SO_SNDBUF": "2m"}
 """Room for the windows of all streams: with less the driver loses datagrams, and rates say nothing of the archive."""
 _TRIP_INTERVAL_NS = 100_000
@@ -223,7 +223,7 @@ def world(directory: Path, names: Sequence[str]) -> Iterator[tuple[AeronClient, 
 
 
 def record_goals(*, is_ipc: bool) -> list[Goal]:
-    """What the issue asks of recordings."""
+    """The goals for recordings."""
     goals = [
         Goal("native", "mib_per_s", ("java",), at_least=1.0),
         Goal("native", "cpu_s_per_gib", ("java",), at_most=0.5),

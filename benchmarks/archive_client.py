@@ -45,7 +45,7 @@ def recording(archive: AeronArchive) -> int:
 
 
 def result(durations_ns: list[int], seconds: float) -> Result:
-    """What durations say."""
+    """The figures of durations."""
     durations_ns.sort()
     count = len(durations_ns)
     return {

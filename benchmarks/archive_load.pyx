@@ -1,5 +1,5 @@
-"""What loads an archive, and what it is compared with, for benchmarks/archive.py: publishers, a reader of replays,
-round trips to a recorded position, a recorder of nothing but block polls and pwrite, and pwrite alone."""
+"""Loads on an archive, and the peers that it is compared with, for benchmarks/archive.py: publishers, a reader of
+replays, round trips to a recorded position, a recorder of nothing but block polls and pwrite, and pwrite alone."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -139,7 +139,7 @@ cdef class _Files:
         self._prefix, self._length, self._file = prefix.encode(), length, -1
 
     cdef int write(self, const uint8_t* block, size_t length, size_t step) except -1:
-        """Write a block, and go on by ``step``, which may be more."""
+        """Write a block, and advance by ``step``, which may be more."""
         cdef ssize_t written
         cdef int64_t offset = self._position % self._length
         if self._file < 0 or offset == 0:

@@ -2,7 +2,7 @@
 
 Each session has streams of its own over IPC, as those of clients in processes of their own have: whatever comes and
 goes is an event of the driver for all its clients. Meanwhile another session exchanges messages, one at a time, and a
-snapshot is taken. What counts is the longest that anybody waited. The load is a client in Python; the container and its
+snapshot is taken. The result is the longest wait of any client. The load is a client in Python; the container and its
 service are ours in all nodes.
 """
 

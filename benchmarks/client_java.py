@@ -130,7 +130,7 @@ class Clients:
         return found
 
     def memory(self) -> dict[str, Result]:
-        """Of the processes, as they are now."""
+        """Usage of the processes, as they are now."""
         return {name: {"resident_mib": resident_mib(process.pid)} for name, process in self.processes.items()}
 
 

@@ -56,7 +56,7 @@ class Turn:
         self._begin_cpu_ns = time.thread_time_ns()
 
     def result(self, durations_ns: Callable[[], list[int]]) -> Result:
-        """What there is to tell of it; the durations are asked for when all is measured."""
+        """Its figures; the durations are read when all is measured."""
         seconds = (time.perf_counter_ns() - self.begin_ns) / 1e9
         cpu_seconds = (time.thread_time_ns() - self._begin_cpu_ns) / 1e9
         ordered = sorted(durations_ns())

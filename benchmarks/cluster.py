@@ -83,7 +83,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     },
     "container": _IDLE,
 }
-"""Of our members: what :data:`PROPERTIES` and the harness's QUICK_FAILOVER are for Java's."""
+"""Settings of our members, as :data:`PROPERTIES` and the harness's QUICK_FAILOVER are for Java's."""
 
 # These are no settings of a node's; the C driver's own idle strategy has longer parks.
 DRIVER_VARIABLES = {

@@ -134,22 +134,22 @@ class Usage(NamedTuple):
 
     service: float
     run: float
-    """Of the service, the node and the load together."""
+    """The service, the node and the load together."""
     machine: float
-    """Of all that runs on the machine."""
+    """Everything that runs on the machine."""
     cores: float
-    """What there was."""
+    """The time available."""
 
     @classmethod
     def now(cls, node: Node, service: Process) -> Usage:
-        """What was taken so far."""
+        """The processor time taken so far."""
         return cls(
             cpu_seconds(service.pid), sum(cpu_seconds(process.pid) for process in node.processes), *busy_seconds()
         )
 
 
 class Meter(AbstractContextManager["Meter"]):
-    """What is taken while its block runs."""
+    """Measures the processor time taken while its block runs."""
 
     spent: Usage
 

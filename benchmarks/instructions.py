@@ -1,7 +1,7 @@
 """Instructions: where those of a message go, by part, counted by valgrind's callgrind over the memory transport.
 
-The counts are all but the same in each run, whatever else the machine does. What a run with many messages takes more
-than one with few is what messages take; only the agent's duty cycles are counted. Needs valgrind.
+The counts are all but the same in each run, whatever else the machine does. The difference between a run with many
+messages and one with few is the cost of messages; only the agent's duty cycles are counted. Needs valgrind.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def loads(messages: int, sessions: Sequence[int]) -> list[Load]:
 
 @contextmanager
 def running(peer: str, service: str, base_dir: Path | None = None) -> Iterator[Node]:
-    """A node that leads, with its service; ``base_dir`` is where it goes on."""
+    """A node that leads, with its service; it continues in ``base_dir``."""
     start, name = SERVICES[service]()
     if peer == JAVA:
         with running_java(start, STANDARD_IDLE, JAVA_LIMITS, base_dir) as (node, _container):

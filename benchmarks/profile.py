@@ -3,8 +3,8 @@
 Each load of echo runs twice on one node: as it is, for the processor time and the context switches of the agent (the
 thread that ran most), and under perf, which gives the shares of the parts. ``kernel`` is what the operating system
 takes, parks and yields of idling included; ``aeron`` is Aeron's C library; ``container`` is our compiled modules and a
-service's own module in Cython; ``jvm`` is compiled Java code, too. All are seconds per million messages. What a park
-and a yield take on this machine is measured as well.
+service's own module in Cython; ``jvm`` is compiled Java code, too. All are seconds per million messages. It also
+measures a park and a yield on this machine.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def script_of(path: Path) -> str:
 
 
 def switches(pid: int) -> dict[str, tuple[int, int, int]]:
-    """Of each thread: nanoseconds that it ran, and its voluntary and involuntary context switches."""
+    """For each thread: nanoseconds that it ran, and its voluntary and involuntary context switches."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -136,7 +136,7 @@ def switches(pid: int) -> dict[str, tuple[int, int, int]]:
 
 
 class Meter(AbstractContextManager["Meter"]):
-    """What a process and the thread of it that ran most take while the block runs."""
+    """Measures a process, and its busiest thread, while the block runs."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -173,7 +173,7 @@ def profile(pid: int, peer: str, client: LoadClient, load: Load) -> Result:
 
 
 def idling() -> dict[str, list[Result]]:
-    """What a park of a microsecond and a yield take of a thread's processor time, and of the clock."""
+    """The cost of a park of a microsecond and of a yield, in processor time and in elapsed time."""
 
     class Timespec(ctypes.Structure):
         _fields_ = (("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long))
@@ -196,7 +196,7 @@ def idling() -> dict[str, list[Result]]:
 
 
 def measure(report: Report, peers: Mapping[str, Sequence[Load]], warm_up: int) -> None:
-    """Add the line of this machine's idling, and one for each load with the peers that shall run it."""
+    """Add the line of this machine's idling, and one for each load with the peers that run it."""
     if shutil.which("perf") is None:
         raise PerfMissing("perf shows where processor time goes: install it (apt install linux-perf)")
     report.add("idling on this machine", idling())

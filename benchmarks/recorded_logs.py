@@ -60,7 +60,7 @@ CHUNK = 10_000
 SNAPSHOT_LENGTH = 64 * 1024
 STATE = struct.Struct("<q")
 ROOM = 2 * GIB
-"""What must stay free on the disk."""
+"""Bytes that must stay free on the disk."""
 HEAP = "3g"
 PEAK_MIB = 512
 GROWTH = 1.15
@@ -95,7 +95,7 @@ class Counter(ClusteredService):
             session.send(self.answer())
 
     def answer(self) -> bytes:
-        """What the client gets."""
+        """The answer to a client."""
         return STATE.pack(self.count)
 
     def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
@@ -292,7 +292,7 @@ def _kind(pid: int) -> str:
 
 
 def measure(length: int, run: Callable[[], None]) -> Result:
-    """What a run takes for so many bytes of log."""
+    """The figures of a run over that many bytes of log."""
     begin = time.perf_counter()
     with Watch() as watch:
         run()
@@ -330,7 +330,7 @@ def compared(spark: SparkSession, base_dir: Path) -> None:
 
 
 def ways(spark: SparkSession, members: Sequence[Path]) -> dict[str, Callable[[], None]]:
-    """What is measured of a log."""
+    """The measurements of a log."""
     first = members[0]
     return {
         "Spark's own scan": partial(store_nothing, partial(scan, spark, first)),

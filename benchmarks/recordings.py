@@ -24,7 +24,7 @@ from tests.plain_decoder import session_message_rows
 
 VIEWS = ("frames", "messages", "session_messages")
 BLOCK_LENGTH = 256 * 1024
-"""What the decoder reads at once."""
+"""Bytes that the decoder reads at once."""
 COPY_LENGTH = 64 * MIB
 PEAK_MIB = 512
 GROWTH = 1.15
@@ -32,7 +32,7 @@ GROWTH = 1.15
 
 
 def rates(length: int, rows: int, cpu_s: float, seconds: float) -> Result:
-    """What a peer came to."""
+    """The rates of a peer."""
     return {"gb_s": length / cpu_s / 1e9, "m_rows_s": rows / cpu_s / 1e6, "wall_gb_s": length / seconds / 1e9}
 
 

@@ -1,4 +1,4 @@
-"""What a pooled session costs: connecting it, its memory here, its keep alives and a message to it, on a real node.
+"""The cost of a pooled session: connecting it, its memory here, its keep alives and a message to it, on a real node.
 
 Opens sessions in one pool, polls them while they are silent, then sends one message through each and awaits the echo.
 Prints the costs per session and one JSON line. Arguments: sessions (default 2000), seconds of silence (5).

@@ -1,4 +1,4 @@
-"""What a message costs as sessions grow to 100,000 and timers to 1,000,000: the agent over memory; it should be flat.
+"""The cost of a message as sessions grow to 100,000 and timers to 1,000,000: the agent over memory; it should be flat.
 
 Messages come from sessions taken at random, so that no look-up finds the session of the last message, and with many
 sessions none finds it in a cache.

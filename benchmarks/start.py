@@ -1,7 +1,7 @@
 """Start: what it takes to import the package, and from a container's process start until it has joined and leads.
 
-The node is started first and waits for its service: so the time is the service's alone, but for what the node does with
-its answers. Java's container with the same echo service is the other peer. One service in Python logs, as most do.
+The node is started first and waits for its service: so the time is the service's alone, except for the node's handling
+of its answers. Java's container with the same echo service is the other peer. One service in Python logs, as most do.
 """
 
 from __future__ import annotations

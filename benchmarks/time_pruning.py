@@ -21,7 +21,7 @@ from container.recordings import Filters, read
 
 HOUR_MS = 3_600_000
 GOAL = 1.35
-"""Of the bytes by position: a segment file more, and two minutes of room for clocks."""
+"""Share of the bytes by position: a segment file more, and two minutes of room for clocks."""
 
 
 def bytes_read() -> int:

@@ -5,8 +5,9 @@ which is also what a snapshot holds. Run it beside a consensus module::
 
     aeron-cluster run examples.auction_service:AuctionService
 
-**What clients send is hostile until it is checked.** An exception that leaves a callback ends the member, and the log
-holds the same message for every other member: a service that raises on bad input lets any client stop the cluster. So
+****Treat clients' messages as hostile until you have checked them.** An exception that leaves a callback ends the
+member, and the log holds the same message for every other member: a service that raises on bad input lets any client
+stop the cluster. So
 
 * the types of the messages say what is allowed, and the decoder refuses everything else before the state is touched;
 * each method of the state machine checks first and changes then, and returns the reason when it refuses;
@@ -85,7 +86,7 @@ class QueryState(msgspec.Struct, tag=True, frozen=True, forbid_unknown_fields=Tr
 
 
 Request = OpenAuction | PlaceBid | QueryState
-"""What a client may send: also a decoder of payloads for :mod:`container.spark`."""
+"""The requests of a client: also a decoder of payloads for :mod:`container.spark`."""
 
 
 class Accepted(msgspec.Struct, tag=True, frozen=True):
@@ -192,7 +193,7 @@ class AuctionHouse(msgspec.Struct):
         )
 
     def forget_session(self, session_id: int) -> None:
-        """The session is closed. Its auctions go on, because others bid in them, and count in the total alone."""
+        """The session is closed. Its auctions continue, because others bid in them, and count only in the total."""
         self.open_counts.pop(session_id, None)
 
     def page(self, first_auction_id: int) -> tuple[list[Auction], int | None]:
@@ -275,7 +276,7 @@ class AuctionService(ClusteredService):
 
 
 def _decoded(buffer: MessageBuffer) -> Request | Refused:
-    """The request in a message, or the refusal of what is none: it depends on the bytes and on nothing else."""
+    """The request in a message, or the refusal of an invalid one: it depends on the bytes alone."""
     if len(buffer) > MAX_REQUEST_LENGTH:
         return Refused(0, f"a request of {len(buffer)} bytes: {MAX_REQUEST_LENGTH} are allowed")
     try:

@@ -26,7 +26,7 @@ class HmacCredentials:
         self._secret = secret
 
     def encoded_credentials(self) -> bytes:
-        """Who we are, for the connect request."""
+        """Our name, for the connect request."""
         return self._user.encode()
 
     def on_challenge(self, encoded_challenge: bytes) -> bytes:

@@ -142,7 +142,7 @@ def kill(cluster: LocalCluster, leader: LocalMember) -> tuple[LocalMember, Local
 
 
 def go_on(clients: list[AuctionClient], before: AuctionState) -> None:
-    """Shows that nothing was lost, and goes on with it, in the sessions that there were."""
+    """Shows that nothing was lost, and continues in the same sessions."""
     ada, grace, edsger = clients
     after = ada.state()
     describe(after, "the state under the new leader")
@@ -154,7 +154,7 @@ def go_on(clients: list[AuctionClient], before: AuctionState) -> None:
     say(f"edsger bids 100 for {vase.item}: {edsger.bid(vase.auction_id, 100) or 'accepted'}")
     book = grace.open_auction("a book", reserve_price=500, duration_ms=200)
     event = edsger.await_closed(book)
-    say(f"a new auction of {event.item} ends {'unsold' if not event.winner else 'sold'}: timers go on as well")
+    say(f"a new auction of {event.item} ends {'unsold' if not event.winner else 'sold'}: timers continue as well")
 
 
 def rejoin(cluster: LocalCluster, leader: LocalMember, killed: LocalMember) -> None:

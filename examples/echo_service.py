@@ -19,7 +19,7 @@ class EchoService(ClusteredService):
     def on_session_message(
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> None:
-        """Answers the client; a message of another service (no session) is passed over."""
+        """Answers the client; a message of another service (no session) is ignored."""
         if session is None:
             return
         try:

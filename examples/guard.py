@@ -30,12 +30,12 @@ from container.archive.authentication import Authenticator, SessionProxy
 USERS_VARIABLE = "CLUSTER_USERS_FILE"
 CHALLENGE_LENGTH = 32
 MAX_CLIENTS = 1_000
-"""Clients in the middle of a connect. Whoever never goes on is forgotten when as many others have come."""
+"""Clients in the middle of a connect. A client that never continues is forgotten when as many others have come."""
 
 
 @dataclass
 class Client:
-    """What is known of one client that connects."""
+    """The facts about one client that connects."""
 
     user: bytes
     challenge: bytes

@@ -6,10 +6,10 @@ one that was lost, so that the client will send both again. Run it beside a cons
 
     aeron-cluster run examples.ledger_service:LedgerService
 
-**What clients send is hostile until it is checked.** An exception that leaves a callback ends the member, and the log
-holds the same message for every other member. So a balance that would not fit 64 bits is refused before it is stored,
-and clients and accounts have limits, by session and in total. A transfer that is refused for its content has used its
-number, so that those behind it go on.
+****Treat clients' messages as hostile until you have checked them.** An exception that leaves a callback ends the
+member, and the log holds the same message for every other member. So a balance that would not fit 64 bits is refused
+before it is stored, and clients and accounts have limits, by session and in total. A transfer that is refused for its
+content has used its number, so that the ones behind it still apply.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ MAX_BALANCE = 2**63 - 1
 
 
 class Status(enum.IntEnum):
-    """What became of a transfer."""
+    """The outcome of a transfer."""
 
     APPLIED = 0
     OUT_OF_TURN = 1
     """One before it is missing, or it is too old."""
     MALFORMED = 2
-    """The message is no transfer; client id and number of the answer are 0."""
+    """The message is not a transfer; client id and number of the answer are 0."""
     TOO_MANY_CLIENTS = 3
     """The first transfer of a client for whom there is no room."""
     TOO_MANY_ACCOUNTS = 4
@@ -62,14 +62,14 @@ class Status(enum.IntEnum):
 
 
 class Answer(msgspec.Struct, array_like=True):
-    """What a client hears of a transfer."""
+    """The answer to a transfer."""
 
     status: Status
     balance: int
 
 
 class ClientState(msgspec.Struct):
-    """What is known of one client."""
+    """The state of one client."""
 
     applied: int = 0
     """Number of the transfer that was applied, or refused for its content, last."""
@@ -78,7 +78,7 @@ class ClientState(msgspec.Struct):
 
 
 class SessionState(msgspec.Struct):
-    """What an open session has made the ledger keep."""
+    """State that an open session has made the ledger keep."""
 
     clients: int = 0
     accounts: int = 0
@@ -90,7 +90,7 @@ class Books(msgspec.Struct):
     accounts: dict[int, int] = {}
     clients: dict[int, ClientState] = {}
     sessions: dict[int, SessionState] = {}
-    """Of the open sessions that have added a client or an account."""
+    """The open sessions that have added a client or an account."""
 
     def transfer(self, session_id: int, client_id: int, number: int, account: int, amount: int) -> Answer:
         """Applies a transfer, or finds what it was answered."""

@@ -57,7 +57,7 @@ BLOCK_LENGTH = 64 * 1024
 STEP = 800
 """How many requests are answered between two events."""
 THINK_S = 0.005
-"""What a trader waits between two requests: the members, the services and Spark share a machine."""
+"""The pause of a trader between two requests: the members, the services and Spark share a machine."""
 
 # Spark takes both processors now and then: leave the members more time than tests do.
 CALM = {

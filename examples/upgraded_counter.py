@@ -32,13 +32,13 @@ ACTIVATION = b"use rules 2"
 
 
 class StateV1(msgspec.Struct):
-    """What the first release keeps."""
+    """The state of the first release."""
 
     total: int = 0
 
 
 class State(msgspec.Struct):
-    """What the second release keeps."""
+    """The state of the second release."""
 
     total: int = 0
     rules: int = 1

@@ -1,8 +1,8 @@
 """The build backend: that of setuptools, in a copy of the sources, so that an installation leaves the checkout alone.
 
-pip builds in the directory that it is given, which may be read-only, another user's, or in use by another build. What
-``./run build`` has compiled there is copied as well, and not compiled again. An editable installation is one of the
-checkout itself, so that is where it builds.
+pip builds in the directory that it is given, which may be read-only, another user's, or in use by another build.
+Modules that ``./run build`` has compiled there are copied as well, and not compiled again. An editable installation is
+one of the checkout itself, so that is where it builds.
 
 Any Python that pip may use can read this file: it says which one the package needs.
 """

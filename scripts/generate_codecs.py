@@ -5,14 +5,14 @@
 Needs nothing but Python 3.12, runs from anywhere, gives the same output for the same input, and leaves
 a file that would not change untouched, so that nothing is compiled again without need.
 
-What does not depend on the messages is in schema/templates/: sbe_codec.h, sbe.pxd, messages.pyi and the beginning
+schema/templates/ has the parts that do not depend on the messages: sbe_codec.h, sbe.pxd, messages.pyi and the beginning
 of messages.pyx.
 
 A description is a TOML file per schema:
 
     name, id, version       version is the one that encoders write; decoders accept older and newer ones
     [enum.Name]             NAME = value; an int32 on the wire
-    [message.Name]          in the order in which the generated files shall have them
+    [message.Name]          in the order of the generated files
     id, doc                 template id; one sentence
     fields                  the block, packed, in wire order: "name type" or "name type since". The type is
                             uint8, int32, int64, version or capacity (an int32 whose null is 0) or an enum;
@@ -80,7 +80,7 @@ class Field:
 
     @property
     def number(self) -> str:
-        """What the functions that read and write it end with."""
+        """The suffix of the functions that read and write it."""
         return self.c_type.removesuffix("_t")
 
     @property
@@ -485,7 +485,7 @@ def message_constants(message: Message) -> Iterator[Constant]:
 
 
 def message_structs(message: Message) -> Iterator[Struct]:
-    """What a wrapped message is read through, and for each group what its elements are."""
+    """The struct through which a wrapped message is read, and one for the elements of each group."""
     parts = [f"sbe_GroupData {group.name}" for group in message.groups]
     parts += [f"sbe_VarData {item.name}" for item in message.var]
     borrowed = ("const uint8_t* buffer", "size_t length", "size_t encoded_length")

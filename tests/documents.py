@@ -13,6 +13,7 @@ DOCUMENTS = [
     "README.md",
     "CONTRIBUTING.md",
     "examples/gallery/README.md",
+    "SECURITY.md",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
 
@@ -234,6 +235,10 @@ PLAN: dict[str, Plan] = {
     "docs/security.md: Ask clients for a secret (toml)": Elsewhere(
         "tests/test_security.py::test_the_guard_of_the_document_lets_in_who_knows_the_secret_and_the_node_s_own"
     ),
+    "docs/security.md: Say who may do what (toml)": Elsewhere(
+        "tests/test_security.py::test_operators_of_the_document_may_ask_for_a_snapshot_and_others_may_not"
+    ),
+    "docs/security.md: Audit the dependencies (sh)": NoCode("another program's commands, which need the index"),
     "docs/settings.md: Settings (toml)": Elsewhere(
         "tests/system/test_documents.py::test_the_configuration_file_is_taken"
     ),

@@ -28,7 +28,14 @@ MARK_FILE_LIVENESS_MS = 10_000
 class MemberWorld(ConsensusWorld):
     """One member; the time is its cluster's."""
 
-    def __init__(self, cluster: MembersWorld, member_id: int, services: int, settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        cluster: MembersWorld,
+        member_id: int,
+        services: int,
+        archive: dict[str, Any],
+        settings: dict[str, Any],
+    ) -> None:
         self.cluster = cluster
         self.member_id = member_id
         self.host = f"m{member_id}"
@@ -41,6 +48,7 @@ class MemberWorld(ConsensusWorld):
                 "driver": cluster.drivers[member_id],
                 "control_channel": f"aeron:udp?endpoint={self.host}:8010",
                 "replication_channel": f"aeron:udp?endpoint={self.host}:0",
+                **archive,
             },
             cluster_members=cluster.members_text,
             cluster_member_id=member_id,
@@ -119,10 +127,19 @@ class MembersWorld:
         count: how many.
         services: of each member.
         seed: of the network.
+        archive: arguments of all archives' worlds (ArchiveWorld).
         settings: of all consensus modules.
     """
 
-    def __init__(self, count: int = 3, *, services: int = 1, seed: int = 1, **settings: Any) -> None:
+    def __init__(
+        self,
+        count: int = 3,
+        *,
+        services: int = 1,
+        seed: int = 1,
+        archive: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         self.time = VirtualTime()
         self.scheduler = Scheduler(self.time, Draws(seed))
         self.fabric = Fabric(
@@ -153,7 +170,7 @@ class MembersWorld:
             "session_timeout_ns": 60_000 * MS,
             "max_concurrent_sessions": 1_000,
         }
-        self.members = [MemberWorld(self, each, services, given | settings) for each in range(count)]
+        self.members = [MemberWorld(self, each, services, archive or {}, given | settings) for each in range(count)]
 
     @property
     def failure(self) -> None:

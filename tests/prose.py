@@ -1,11 +1,16 @@
-"""How plain the sentences of a page are; as a program, prints the figures of pages, and lowers what is allowed."""
+"""How plain the sentences of a page are; as a program, prints the figures of pages, and lowers what is allowed.
+
+Docstrings have the same words to avoid: ``python -m tests.prose src/container/api.py`` prints the sentences to mend.
+"""
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
@@ -116,11 +121,49 @@ def figures(text: str) -> Figures:
     )
 
 
+CODE = {".py", ".pyi", ".pyx", ".pxd"}
+_TRIPLE_QUOTED = re.compile(r'(?<![\\"])"""(.*?)(?<!\\)"""', re.S)
+
+
+def docstrings(path: Path) -> list[tuple[int, str]]:
+    """Line and text of each docstring in a file of code: of modules, classes and functions, and behind attributes."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix in {".py", ".pyi"}:
+        return [
+            (node.lineno, node.value.value)
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        ]
+    # Python cannot parse Cython, but a string alone on its line is a docstring there as well.
+    return [
+        (text.count("\n", 0, found.start()) + 1, found[1])
+        for found in _TRIPLE_QUOTED.finditer(text)
+        if text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip() in {"", "r"}
+    ]
+
+
+def stiff_sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """Line of the docstring and text of each sentence in a file's docstrings that is not plain."""
+    for line, docstring in docstrings(path):
+        for paragraph in re.split(r"\n\s*\n", docstring):
+            for sentence in _split(paragraph):
+                if OPENING.match(sentence) or STIFF.search(sentence) or STILTED.search(sentence):
+                    yield line, sentence
+
+
 def main(arguments: list[str]) -> None:
     """Print the figures of pages, by default all; of one alone, its sentences to mend. ``--lower`` writes the ceilings.
 
-    A ceiling never rises that way: a page that has become worse keeps its own, and fails its test.
+    A ceiling never rises that way: a page that has become worse keeps its own, and fails its test. For a file of code,
+    print the sentences of its docstrings to mend.
     """
+    for argument in arguments:
+        if Path(argument).suffix in CODE:
+            for line, sentence in stiff_sentences(ROOT / argument):
+                print(f"{argument}:{line}: {sentence}")
+    arguments, given = [one for one in arguments if Path(one).suffix not in CODE], arguments
+    if given and not arguments:
+        return
     pages = [argument for argument in arguments if argument != "--lower"] or DOCUMENTS
     texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in pages}
     for page, text in texts.items():

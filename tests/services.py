@@ -187,7 +187,7 @@ class Impatient(Adding):
 
 
 class Trusting(Adding):
-    """Wrong: raises for what is no number."""
+    """Wrong: raises for what is not a number."""
 
     def add(self, payload: bytes) -> None:
         self.state.total += int(payload)

@@ -336,7 +336,7 @@ def test_s38_what_can_not_be_sent_any_more_raises(result: int, text: str) -> Non
 @pytest.mark.parametrize("arguments", [(2**63 - 1, 1), (1, 2**63 - 1)])
 def test_a_timer_with_the_consensus_modules_none_is_refused(arguments: tuple[int, int]) -> None:
     member = ScriptedMember().lead()
-    with pytest.raises(ValueError, match="2\\*\\*63 - 1 is no correlation id"):
+    with pytest.raises(ValueError, match="2\\*\\*63 - 1 is not a correlation id"):
         inside(member, lambda: member.service.cluster.schedule_timer(*arguments))
 
 

@@ -94,9 +94,9 @@ def test_the_directory_has_a_short_option_and_settings_a_file(contexts: list[Arc
 def test_help_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("--help") == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Run an archive beside a media driver, until Ctrl-C or SIGTERM" in text
+    assert "Run an archive next to a media driver, until Ctrl-C or SIGTERM" in text
     assert "--replication-channel VALUE" in text
-    assert main_help(capsys).count("run an archive beside a media driver") == 1
+    assert main_help(capsys).count("run an archive next to a media driver") == 1
 
 
 def main_help(capsys: pytest.CaptureFixture[str]) -> str:

@@ -268,7 +268,7 @@ def test_what_lies_in_its_place_is_not_followed_or_waited_for(files: World, tmp_
     assert target.read_bytes() == bytes(LENGTH)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(MarkFileError, match=f"{path} cannot be opened: it is no regular file"):
+    with pytest.raises(MarkFileError, match=f"{path} cannot be opened: it is not a regular file"):
         files.take()
 
 

@@ -206,7 +206,7 @@ def test_a_member_without_the_memory_to_end_or_to_skip_ends_all_the_same(
     logged(member, b"1", b"2")
     monkeypatch.setattr(error_texts, "type_name" if policy == HALT else "report_with", _no_memory)
     termination = member.terminated()
-    assert "there was no memory to go on at logPosition=" in str(termination)
+    assert "there was no memory to continue at logPosition=" in str(termination)
     assert isinstance(termination.__cause__, MemoryError)
     assert member.hooks == 1
     assert member.service.total == 1

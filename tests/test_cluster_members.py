@@ -37,13 +37,13 @@ def test_response_endpoints_may_be_given() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is no member: it takes id,ingress"),
-        ("0,a:1,a:2,a:3,a:4", "is no member"),
-        ("0,a:1,a:2,,a:4,a:5", "is no member"),
-        ("0,a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8", "is no member"),
-        ("x,a:1,a:2,a:3,a:4,a:5", "the id 'x' .* is no number from 0"),
-        ("-1,a:1,a:2,a:3,a:4,a:5", "the id '-1' .* is no number from 0"),
-        ("2147483648,a:1,a:2,a:3,a:4,a:5", "is no number from 0 to 2147483647"),
+        ("", "is not a member: it takes id,ingress"),
+        ("0,a:1,a:2,a:3,a:4", "is not a member"),
+        ("0,a:1,a:2,,a:4,a:5", "is not a member"),
+        ("0,a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8", "is not a member"),
+        ("x,a:1,a:2,a:3,a:4,a:5", "the id 'x' .* is not a number from 0"),
+        ("-1,a:1,a:2,a:3,a:4,a:5", "the id '-1' .* is not a number from 0"),
+        ("2147483648,a:1,a:2,a:3,a:4,a:5", "is not a number from 0 to 2147483647"),
         ("0,a:1,a:2,a:3,a:4,a:5|0,b:1,b:2,b:3,b:4,b:5", "the id 0 is given to two members"),
     ],
 )

@@ -313,7 +313,7 @@ def test_a_host_that_is_not_there_yet_is_no_wrong_setting(tmp_path: Path, port: 
     [
         ({"port": 0}, "port=0: must be a whole number from 1 to 65531"),
         ({"port": "9010"}, "port='9010': must be a whole number"),
-        ({"host": "a" * 70}, "host='a.*': is no name of a host"),
+        ({"host": "a" * 70}, "host='a.*': is not a name of a host"),
         (
             {"directory": "/dev/null/node"},
             "directory='/dev/null/node': cannot be created: Not a directory: give a path",
@@ -824,7 +824,7 @@ def test_a_log_buffer_that_does_not_fit_ends_the_start_with_the_remedy(tmp_path:
     ("limit", "error"),
     [
         (8 << 20, r"cannot start: Failed to allocate file space: .*ulimit -f"),
-        (32 << 20, r"recording \d+ cannot go on at 0: .*File too large.*ulimit -f.*segment_file_length"),
+        (32 << 20, r"recording \d+ cannot continue at 0: .*File too large.*ulimit -f.*segment_file_length"),
     ],
 )
 def test_a_limit_of_file_sizes_ends_the_start_with_the_remedy(

@@ -1535,7 +1535,7 @@ def test_a_disk_that_fails_under_the_log_ends_it_and_begins_no_election(world: C
         if world.failure is not None:
             break
     assert not termination(world).is_expected
-    assert "recording 0 cannot go on at " in str(world.failure)
+    assert "recording 0 cannot continue at " in str(world.failure)
     assert "Input/output error" in str(world.failure)
     assert world.counter_value(238) == elections
 

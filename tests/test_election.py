@@ -676,7 +676,7 @@ def test_an_image_that_joined_elsewhere_is_an_error() -> None:
     scene.hear_new_term(log_term=1, term=1, base=0)
     scene.host.join_position = 32
     scene.step(times=3)
-    assert "joined at 32, and this member's log goes on at 0" in str(scene.host.errors[0])
+    assert "joined at 32, and this member's log continues at 0" in str(scene.host.errors[0])
     scene.host.join_position = None
     scene.step()
     assert scene.sent("begin_preparation") == [(0,)]
@@ -850,7 +850,7 @@ def test_a_replay_of_a_leader_that_stands_still_has_an_end_unless_a_snapshot_is_
     scene.step(9_000 * MS)
     assert scene.state == ("LEADER_REPLAY" if snapshot else "INIT")
     assert [str(each) for each in scene.host.errors] == [
-        "LEADER_REPLAY: waited too long for services and archive to go on with the replay of the log"
+        "LEADER_REPLAY: waited too long for services and archive to continue the replay of the log"
     ] * (not snapshot)
 
 

@@ -165,7 +165,7 @@ def test_a_symbolic_link_to_nothing_creates_nothing(path: Path, clock: ManualClo
 
 def test_a_pipe_in_place_of_the_mark_file_is_an_error_and_no_wait(path: Path, clock: ManualClock) -> None:
     os.mkfifo(path)
-    with pytest.raises(MarkFileError, match=f"mark file {path} cannot be opened: it is no regular file"):
+    with pytest.raises(MarkFileError, match=f"mark file {path} cannot be opened: it is not a regular file"):
         ClusterMarkFile(path, clock=clock)
 
 

@@ -138,7 +138,7 @@ def test_help_tells_every_setting_with_its_variable(capsys: pytest.CaptureFixtur
 
 def test_help_tells_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("--help") == 0
-    assert "run a service beside a consensus module" in " ".join(capsys.readouterr().out.split())
+    assert "run a service next to a consensus module" in " ".join(capsys.readouterr().out.split())
 
 
 # --- errors

@@ -325,7 +325,7 @@ def test_another_member_leads_where_the_services_of_the_one_that_was_elected_do_
 
     world.until(is_stuck)
     world.until(lambda: any(each not in stuck for each in world.leaders))
-    assert stuck[0].report_of("waited too long for services and archive to go on with the replay of the log")
+    assert stuck[0].report_of("waited too long for services and archive to continue the replay of the log")
     stuck[0].services[0].is_quiet = False
     world.client(world.await_leader()).message(b"two")
     world.await_read(b"two")

@@ -82,8 +82,8 @@ def test_a_port_that_is_not_given_is_9010_and_an_address_of_ipv6_gets_its_bracke
             "members: NODE0:9014 is archive of member 0 and ingress of member 1: members on one host need ports",
         ),
         (THREE, None, "member_id must be given: which of the members 0, 1, 2 this node is"),
-        (THREE, 3, "member_id=3: is no id of members, which are 0, 1, 2: give one of them, or add it"),
-        (THREE, False, "member_id=False: is no id of members"),
+        (THREE, 3, "member_id=3: is not an id of members, which are 0, 1, 2: give one of them, or add it"),
+        (THREE, False, "member_id=False: is not an id of members"),
     ],
 )
 def test_what_is_wrong_with_members_is_named(members: Any, member_id: Any, message: str) -> None:
@@ -244,7 +244,7 @@ directory = "{directory}"
     [
         ("members = 5", "members=5: must be a list of tables, [[members]] for each"),
         ("member_id = '0'", "member_id='0': must be a whole number"),
-        ("member_id = 1\n[[members]]\nid = 0\nhost = 'a'", "member_id=1: is no id of members, which are 0"),
+        ("member_id = 1\n[[members]]\nid = 0\nhost = 'a'", "member_id=1: is not an id of members, which are 0"),
         ("host = 'a'\n[[members]]\nid = 0\nhost = 'a'", "host='a': leave it out: members has it"),
         ("[[members]]\nid = 0\nhost = 'a'\n[[members]]\nid = 1\nhost = 'a'", "a:9010 is ingress of member 0 and ingre"),
     ],

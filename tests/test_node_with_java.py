@@ -191,7 +191,7 @@ def test_quantities_are_numbers_for_java(
     with pytest.raises(ClusterError):  # what stands for Java ends at once
         JavaNode.launch(directory=directory, port=port, on_ready=lambda: None, on_end=lambda: None, **settings)
     wanted = {
-        "aeron.driver.timeout": "20000",  # Java reads no unit here, and takes its default for what is no number
+        "aeron.driver.timeout": "20000",  # Java reads no unit here, and takes its default for what is not a number
         "aeron.cluster.session.timeout": "30000000000",
         "aeron.cluster.service.stream.id": "7",
         "aeron.term.buffer.length": "65536",

@@ -291,7 +291,7 @@ def test_a_snapshot_s_message_that_is_shorter_is_a_sentence(words: Words, member
 
 @pytest.mark.parametrize("answer", [b"", b"a,b", b"0,a|", b"\xff"])
 def test_an_answer_that_names_no_member_is_a_sentence(answer: bytes) -> None:
-    with pytest.raises(RefusedError, match="which is no member"):
+    with pytest.raises(RefusedError, match="which is not a member"):
         _old_members({"leader_member_id": 0, "active_members": answer})
 
 

@@ -139,7 +139,7 @@ def test_a_question_that_is_answered_in_another_encoding_is_a_no(member: World) 
     os.close(controller)
     os.close(terminal)
     assert asking.returncode == 1
-    assert error.endswith(b"Go on? [y/N] aeron-cluster: nothing has changed\n")
+    assert error.endswith(b"Continue? [y/N] aeron-cluster: nothing has changed\n")
     assert (member.cluster_dir / "recording.log").read_bytes() == before
 
 

@@ -277,7 +277,7 @@ def test_a_change_is_asked_for(words: Words, member: World, word: str) -> None:
     for no in ("n\n", "\n", ""):
         asked = words(word, member.base_dir, answer=no)
         assert asked.code == 1
-        assert "Go on? [y/N]" in asked.error
+        assert "Continue? [y/N]" in asked.error
         assert (content(member), names(member)) == before
     assert words(word, member.base_dir, answer="y\n").code == 0
     assert content(member) != before[0]

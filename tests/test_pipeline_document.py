@@ -41,7 +41,7 @@ def test_every_check_of_an_audit_is_in_the_tables_of_what_it_compares_and_of_wha
     for name, cells in rows:
         found, silent = cells.split(" | ")
         assert states.search(found), f"{name}: what is noticed, and as what?"
-        assert not states.search(silent), f"{name}: what is no finding has a state"
+        assert not states.search(silent), f"{name}: what is not a finding has a state"
 
 
 def test_what_can_be_missing_or_wrong_has_its_tests() -> None:

@@ -1,12 +1,20 @@
-"""Plain words: no page may become worse to read than its ceilings, which only fall."""
+"""Plain words: no page may become worse to read than its ceilings, which only fall; docstrings have none to mend."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from tests.documents import DOCUMENTS, ROOT
-from tests.prose import STILTED, TARGET, Figures, ceilings, figures, sentences
-from tests.test_source import lines_matching
+from tests.prose import CODE, STILTED, TARGET, Figures, ceilings, docstrings, figures, sentences, stiff_sentences
+from tests.test_source import FILES, PACKAGE, lines_matching
+
+PLAIN = (PACKAGE, ROOT / "benchmarks", ROOT / "examples", ROOT / "scripts")
+"""Directories whose docstrings are plain."""
+
+STIFF_IN_TESTS = 584
+"""Sentences to mend in the docstrings of tests/; the number only falls."""
 
 
 def test_no_file_has_stilted_words() -> None:
@@ -30,6 +38,49 @@ def test_a_page_that_is_plain_has_no_ceilings_of_its_own() -> None:
 
 def test_the_readme_has_six_hundred_words_at_most() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
+
+
+def _stiff_in(*directories: Path) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {sentence}"
+        for path in FILES
+        if path.suffix in CODE and any(path.is_relative_to(directory) for directory in directories)
+        for line, sentence in stiff_sentences(path)
+    ]
+
+
+def test_docstrings_are_plain() -> None:
+    found = _stiff_in(*PLAIN)
+    assert not found, "name the thing first, in plain words:\n" + "\n".join(found)
+
+
+def test_docstrings_of_tests_become_plainer() -> None:
+    found = _stiff_in(ROOT / "tests")
+    assert len(found) <= STIFF_IN_TESTS, "name the thing first, in plain words:\n" + "\n".join(found)
+    assert len(found) == STIFF_IN_TESTS, f"lower STIFF_IN_TESTS to {len(found)}"
+
+
+CYTHON = '''"""What a module is."""
+cdef class A:
+    """A class.
+
+    Who calls it goes
+    on.
+    """
+    TEXT = """What a string
+    has."""
+    cdef int x(self):
+        r"""Plain. Of \\*."""
+'''
+PYTHON = CYTHON.replace("cdef class A:", "class A:").replace("cdef int x", "def x")
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.pyx", CYTHON), ("a.py", PYTHON)])
+def test_the_docstrings_of_a_file(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    assert [line for line, _ in docstrings(path)] == [1, 3, 11]
+    assert list(stiff_sentences(path)) == [(1, "What a module is."), (3, "Who calls it goes on."), (11, "Of \\*.")]
 
 
 PAGE = """# What a heading says

@@ -272,7 +272,7 @@ def test_a_recording_that_cannot_be_written_ends_where_it_was(
     assert session.do_work() == 1
     assert (session.is_done, session.recorded_position, recording.counter.value) == (True, 64, 64)
     assert probe.position(session.image) == 64 + 1056, "the block is consumed"
-    check_error(session, code, "recording 0 cannot go on at 64")
+    check_error(session, code, "recording 0 cannot continue at 64")
     assert session.do_work() == 0
     recording.stop()
     assert world.streams.store.range(0) == (0, 64)
@@ -299,7 +299,7 @@ def test_a_full_disk_ends_a_recording() -> None:
     assert probe.offer(recording.publication, b"x" * 8000) > 0
     assert probe.offer(recording.publication, b"x" * 8000) > 0
     recording.streams.until(lambda: recording.session.is_done)
-    check_error(recording.session, error_codes.STORAGE_SPACE, "cannot go on")
+    check_error(recording.session, error_codes.STORAGE_SPACE, "cannot continue")
     assert recording.counter.value == recording.session.recorded_position >= position
     recording.stop()
     assert recording.content() == recording.observer.content[: len(recording.content())]
@@ -311,7 +311,7 @@ def test_a_segment_that_does_not_open_ends_the_recording_before_it_begins() -> N
     world.disk.fail("open", errno.EACCES)
     assert recording.session.do_work() == 1
     assert recording.session.is_done
-    check_error(recording.session, error_codes.GENERIC, "cannot go on at 0")
+    check_error(recording.session, error_codes.GENERIC, "cannot continue at 0")
     recording.stop()
     assert world.streams.store.range(0) == (0, 0)
 

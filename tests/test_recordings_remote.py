@@ -355,7 +355,7 @@ def test_what_was_not_shipped_is_not_there_and_what_was_changed_is_refused(
     with pytest.raises(RecordingUnavailableError, match=r"archive\.catalog: its SHA-256 is not that of the manifest"):
         rows(url, storage_options=options)
     object_store.write(f"{url}/{manifest_path(3)}", b"{}")
-    with pytest.raises(RecordingError, match=r"shipped/0+3\.json: it is no manifest of a shipped place"):
+    with pytest.raises(RecordingError, match=r"shipped/0+3\.json: it is not a manifest of a shipped place"):
         open_member(url, storage_options=options)
 
 

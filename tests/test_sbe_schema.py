@@ -41,7 +41,7 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
         (schema(message("<x>" * 100_000 + "</x>" * 100_000)), "has elements in elements too deep to be read"),
         (
             schema(message(""), f'<type name="T" primitiveType="double" presence="constant">{"9" * 1_000_000}x</type>'),
-            " is no number",
+            " is not a number",
         ),
         ("<a/>", "a: the root of an SBE schema is messageSchema"),
         (schema(message("")).replace('package="p"', ""), "messageSchema: needs the attribute package"),
@@ -84,7 +84,7 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
         ),
         (
             schema(message(FIELD.format("T")), '<type name="T" primitiveType="int8" presence="constant">x</type>'),
-            "type 'T': 'x' is no whole number",
+            "type 'T': 'x' is not a whole number",
         ),
         (
             schema(message(FIELD.format("T")), '<type name="T" primitiveType="int8" presence="constant">128</type>'),
@@ -120,7 +120,7 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
         ),
         (
             schema(message(FIELD.format("T")), '<type name="T" primitiveType="double" presence="constant">x</type>'),
-            "type 'T': 'x' is no number",
+            "type 'T': 'x' is not a number",
         ),
         (
             schema(message(FIELD.format("T")), '<composite name="T"><ref name="t" type="T"/></composite>'),
@@ -135,7 +135,7 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
                 message(FIELD.format("E")),
                 '<enum name="E" encodingType="char"><validValue name="A">AB</validValue></enum>',
             ),
-            "validValue 'A': 'AB' is no character",
+            "validValue 'A': 'AB' is not a character",
         ),
         (
             schema(message(FIELD.format("S")), '<set name="S" encodingType="uint8"><choice name="A">8</choice></set>'),
@@ -197,7 +197,7 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
         ),
         (
             schema(message(""), '<type name="T" primitiveType="int8" presence="constant"> 5</type>'),
-            "type 'T': ' 5' is no whole number",
+            "type 'T': ' 5' is not a whole number",
         ),
         (
             schema(message(""), '<type name="T" primitiveType="char" presence="constant" length="2">ABC</type>'),

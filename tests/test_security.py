@@ -12,11 +12,12 @@ import pytest
 
 import container
 from container.aeron import AeronClient, MediaDriver
-from container.client import AeronCluster, EgressListener
+from container.client import AdminResponseCode, AeronCluster, EgressListener
 from container.client.client_context import NullCredentialsSupplier
 from container.errors import AuthenticationError
 from container.testing.processes.endpoints import PortReservation
-from examples import guard
+from container.testing.processes.process import wait_until
+from examples import guard, roles
 from examples.challenge import HmacCredentials
 from examples.guard import Guard
 from tests.documents import all_blocks
@@ -43,14 +44,21 @@ def users_file(tmp_path: Path) -> Path:
     return path
 
 
-def connect(node: container.ClusterNode, user: str, secret: bytes, *, is_ipc: bool = False) -> AeronCluster:
+def connect(
+    node: container.ClusterNode,
+    user: str,
+    secret: bytes,
+    *,
+    is_ipc: bool = False,
+    listener: EgressListener | None = None,
+) -> AeronCluster:
     return AeronCluster.connect(
         aeron_dir=node.aeron_dir,
         ingress_channel="aeron:ipc" if is_ipc else "aeron:udp",
         ingress_endpoints=None if is_ipc else node.ingress_endpoints,
         egress_channel="aeron:ipc" if is_ipc else f"aeron:udp?endpoint={HOST}:0",
         credentials_supplier=HmacCredentials(user, secret) if user else NullCredentialsSupplier(),
-        listener=EgressListener(),
+        listener=listener or EgressListener(),
         message_timeout=LIMIT_S,
     )
 
@@ -78,6 +86,50 @@ def test_the_guard_of_the_document_lets_in_who_knows_the_secret_and_the_node_s_o
             assert answer == ("ControlResponse", *((0, "") if secret == SECRET else (1, "authentication rejected")))
             stranger.requests.close()
             stranger.responses.close()
+
+
+class AdminAnswers(EgressListener):
+    """Keeps the answers to admin requests."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, str]] = []
+
+    def on_message(self, *_: object) -> None: ...
+
+    def on_admin_response(
+        self,
+        cluster_session_id: int,
+        correlation_id: int,
+        request_type: int,
+        response_code: int,
+        message: str,
+        payload: bytes,
+    ) -> None:
+        self.found.append((response_code, message))
+
+
+def test_operators_of_the_document_may_ask_for_a_snapshot_and_others_may_not(
+    port: int, users_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tomllib.loads(all_blocks()["docs/security.md: Say who may do what (toml)"].text)
+    parts = {part: settings[part] for part in ("archive", "consensus_module")}
+    monkeypatch.setenv(guard.USERS_VARIABLE, str(users_file))
+    monkeypatch.setenv(roles.OPERATORS_VARIABLE, USER)
+    with container.launch_node(Counter(), host=HOST, port=port, **parts) as node:
+        for user, secret, code in (
+            (USER, SECRET, AdminResponseCode.OK),
+            ("bob", b"another", AdminResponseCode.UNAUTHORISED_ACCESS),
+        ):
+            answers = AdminAnswers()
+            with connect(node, user, secret, listener=answers) as client:
+                assert client.send_admin_request_to_take_a_snapshot(1)
+
+                def is_answered(client: AeronCluster = client, answers: AdminAnswers = answers) -> bool:
+                    client.poll_egress()
+                    return bool(answers.found)
+
+                wait_until(is_answered, LIMIT_S, "the answer")
+            assert answers.found[0][0] == code
 
 
 def test_a_node_does_without_its_archive_s_port(port: int) -> None:

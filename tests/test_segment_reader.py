@@ -1,4 +1,4 @@
-"""The reader of segment files: whole frames across terms and segments, and nothing that is no frame."""
+"""The reader of segment files: whole frames across terms and segments, and nothing that is not a frame."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_no_more_is_consumed_than_was_read(world: World) -> None:
     world.put("0-0.rec", FRAMES.block(0, b"one", b"two"))
     reader = world.reader()
     for length in (1, 32, 64, -32):
-        with pytest.raises(ValueError, match="cannot go on behind"):
+        with pytest.raises(ValueError, match="cannot continue behind"):
             reader.skip(length)
     reader.read_frames(128)
     with pytest.raises(ValueError, match="128 are read"):

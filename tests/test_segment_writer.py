@@ -351,7 +351,7 @@ def test_what_fails_leaves_the_position_and_its_tail_is_cleared(
     writer.write(block)
     disk.fail(kind, error, written=written)
     failure = fails(
-        code, "recording 0 cannot go on at 1056", writer.write, FRAMES.data(1056, b"y" * (TERM_LENGTH - 1088))
+        code, "recording 0 cannot continue at 1056", writer.write, FRAMES.data(1056, b"y" * (TERM_LENGTH - 1088))
     )
     assert isinstance(failure.__cause__, OSError)
     assert writer.position == len(block)
@@ -370,7 +370,7 @@ def test_little_usable_space_counts_as_a_full_disk() -> None:
     writer = world.opened()
     disk.fail("write", errno.EIO)
     disk.capacity = 0
-    fails(ArchiveError.STORAGE_SPACE, "cannot go on", writer.write, FRAMES.data(0, b"x"))
+    fails(ArchiveError.STORAGE_SPACE, "cannot continue", writer.write, FRAMES.data(0, b"x"))
 
 
 def test_a_position_that_cannot_be_kept_ends_the_recording_behind_a_new_segment() -> None:
@@ -398,7 +398,7 @@ def test_a_writer_that_cannot_be_opened_leaves_nothing(level: int, kind: str, is
     before = world.segments()
     writer = world.writer()
     disk.fail(kind, errno.ENOSPC)
-    fails(ArchiveError.STORAGE_SPACE, "cannot go on at 0", writer.open)
+    fails(ArchiveError.STORAGE_SPACE, "cannot continue at 0", writer.open)
     assert world.segments() == before
     assert writer.position == 0
     fails(ArchiveError.GENERIC, "is not open", writer.write, FRAMES.data(0, b"x"))

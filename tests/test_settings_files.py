@@ -105,7 +105,7 @@ def test_what_means_nothing_here_is_named_once_and_no_error(tmp_path: Path, capl
     [
         ("c.toml", "aeron.cluster.session.time = 1", "'aeron.cluster.session.timeout'?"),
         ("c.properties", "aeron.cluster.service.i=1", "did you mean 'aeron.cluster.service.id'?"),
-        ("c.properties", "cluster_dir=/var/c", "'cluster_dir' is no property: write Aeron's name, such as"),
+        ("c.properties", "cluster_dir=/var/c", "'cluster_dir' is not a property: write Aeron's name, such as"),
         ("c.properties", "a.b=\\u12", "u without four hexadecimal digits"),
         ("c.properties", "a.b=\\u" + "\x1b\0" * 20_000, "u without four hexadecimal digits"),
         ("c.toml", 'cluster_dir = "a"\naeron.cluster.dir = "b"', "leave out cluster_dir or aeron.cluster.dir"),

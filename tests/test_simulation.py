@@ -252,7 +252,7 @@ def test_a_failure_is_a_report_with_a_short_test_that_repeats_it(tmp_path: Path)
     report = str(failure)
     assert report.startswith(f"{failure.finding.oracle} on member {failure.finding.member} at log position")
     assert failure.script in report
-    assert "What happened last:" in report
+    assert "The last events:" in report
     assert "leader " in report.splitlines()[-1]
     assert len(failure.plan.events) < 20
     path = tmp_path / "test_found.py"

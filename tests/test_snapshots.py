@@ -390,7 +390,7 @@ def test_what_would_not_come_back_as_it_is_is_refused_with_its_place(fields: dic
         (Typed(anything=[0, (1, 2)]), "Typed.anything[1] is (1, 2) and would come back as [1, 2] (list): "),
         (Typed(small=10), "Typed.small is 10, which cannot be read back as "),
         (Typed(by_real={NAN: 1}), "Typed.by_real, key nan is NaN, which no look-up finds again"),
-        (Typed(attributes=_with_attribute(Attributes(1))), "Typed.attributes.extra is no field of its struct"),
+        (Typed(attributes=_with_attribute(Attributes(1))), "Typed.attributes.extra is not a field of its struct"),
         ({1: Base(1)}, "dict[1] is Base(number=1) and would come back as {'number': 1} (dict): "),
     ],
 )

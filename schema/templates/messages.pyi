@@ -6,7 +6,7 @@ from typing import Any
 type _Value = int | str | Buffer | Sequence[Mapping[str, object]] | None
 
 MESSAGE_NAMES: dict[str, dict[int, str]]
-"""Of each schema, by its name: the name of the message with a template id."""
+"""For each schema, by its name: the name of the message with a template id."""
 
 def decode(schema: str | int, data: Buffer, *, keeps_nulls: bool = False) -> tuple[str, dict[str, Any]]:
     """The name and the fields of the message at the beginning of `data`."""

@@ -1,4 +1,4 @@
-# What all messages share: the 8-byte header, var data, groups, null values and error codes of Simple Binary Encoding.
+# Parts that all messages share: header, var data, groups, null values and error codes of Simple Binary Encoding.
 #
 # Everything is little-endian, inline, and works on borrowed bytes: no allocation, no GIL, no copy. A reader
 # is given the number of bytes that it may read and never reads further; a writer likewise.
@@ -45,7 +45,7 @@ cdef extern from "sbe_codec.h" nogil:
         uint16_t block_length       # of an element's fixed fields as the sender knows them
         uint16_t count              # of elements
 
-    # What one of the negative results means, for use in an error message.
+    # The meaning of one of the negative results, for use in an error message.
     const char* sbe_error_text(int error) noexcept
 
     uint8_t sbe_get_uint8(const uint8_t* source) noexcept

@@ -1,4 +1,4 @@
-// What all messages share: the 8-byte header, var data, groups, null values and error codes of Simple Binary Encoding.
+// Parts that all messages share: header, var data, groups, null values and error codes of Simple Binary Encoding.
 // sbe.pxd declares and describes it.
 #ifndef CONTAINER_SBE_CODEC_H
 #define CONTAINER_SBE_CODEC_H

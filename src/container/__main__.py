@@ -43,7 +43,7 @@ def _escape_what_cannot_be_encoded() -> None:
 
 
 def _parse(arguments: Sequence[str]) -> Any:
-    """The options of a command, with ``log_level`` or None, and ``command`` that is to be called with them."""
+    """The options of a command, with ``log_level`` or None, and ``command``, the function to call with them."""
     from container.cli.command_line import parse  # compiled modules, which may not be built
 
     return parse(PROGRAM, list(arguments), _run)

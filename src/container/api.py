@@ -438,8 +438,8 @@ class SnapshotPublication(Protocol):
 class SnapshotImage(Protocol):
     """Where :meth:`ClusteredService.on_start` reads the state that was written, message by message.
 
-    All ways of reading share one position: a new loop, :meth:`poll` and :func:`container.read_snapshot` go on where the
-    last one stopped. The log reports what is unread when ``on_start`` returns; the container drops it.
+    All ways of reading share one position: a new loop, :meth:`poll` and :func:`container.read_snapshot` continue where
+    the last one stopped. The log reports what is unread when ``on_start`` returns; the container drops it.
     """
 
     @property
@@ -484,7 +484,7 @@ class ClusteredService(ABC):
     ``on_session_close``                 a session closed; all               yes
     ``on_session_message``               a message was logged; all           yes
     ``on_timer_event``                   a timer fired; all                  yes
-    ``on_take_snapshot``                 the state is to be written; all     no
+    ``on_take_snapshot``                 write the state; all                no
     ``on_role_change``                   this member's role changed          no
     ``on_new_leadership_term_event``     a leader took office; all           yes
     ``on_terminate``                     once, at the end                    no

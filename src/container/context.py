@@ -59,14 +59,14 @@ class Context(ContextBase[Settings]):
             ServiceHandler`` written in Cython. If None, the setting ``service_class_name`` names it.
         client: an open Aeron client of the caller's; it stays open. If None, the container connects one of its own,
             whose conductor runs on the agent's thread.
-        clock: where the time comes from; the client's by default.
-        storage: where the mark file is; the file system by default.
+        clock: source of the time; the client's by default.
+        storage: holds the mark file; the file system by default.
         idle_strategy: the setting of this name, or a function that makes a strategy at each call.
-        snapshot_store: where snapshots are kept; the archive by default.
+        snapshot_store: keeps snapshots; the archive by default.
         mark_file: a mark file of the caller's, which the container closes.
-        error_handler: called with each error (BaseException) after it was recorded. What it raises is recorded as well,
-            and ends nothing, not even SystemExit; to end the container, close it from another thread or raise in a
-            callback of the service an :class:`~container.errors.AgentTermination`.
+        error_handler: called with each error (BaseException) after it was recorded. An error that it raises is recorded
+            as well, and ends nothing, not even SystemExit; to end the container, close it from another thread or raise
+            in a callback of the service an :class:`~container.errors.AgentTermination`.
         delegating_error_handler: the setting of this name, or an object with ``next`` and ``on_error``.
         app_version_validator: ``validator(own_version, other_version) -> bool``; equal majors by default.
         termination_hook: called on the agent's thread when the agent terminates.
@@ -241,7 +241,7 @@ class Context(ContextBase[Settings]):
     def create_service(self) -> Any:
         """A service made from the class that the setting ``service_class_name`` names.
 
-        Raises ConfigurationError when it is not set, or the class cannot be found or instantiated, or is no service.
+        Raises ConfigurationError when it is not set, or the class cannot be found or instantiated, or is not a service.
         """
         path = self.settings.service_class_name
         if path is None:

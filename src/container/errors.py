@@ -188,7 +188,7 @@ class ForkedError(ContainerError):
 
 
 class ClosedError(AeronError, ConnectionError):
-    """The object or its client is closed; the text says why. What was asked for was not done."""
+    """The object or its client is closed; the text says why. The call had no effect."""
 
     is_retryable = True
 

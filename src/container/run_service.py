@@ -22,13 +22,13 @@ def run(
     An end that was asked for returns: by the consensus module (shutdown, abort) or by a signal. Then ``on_terminate``
     has run, and the mark file is free for the next start. On another thread than the main one, signals are left alone.
 
-    What happens is logged on standard error, unless the program has set up `logging`: docs/logs.md.
+    Events are logged on standard error, unless the program has set up `logging`: docs/logs.md.
 
     A crash (SIGBUS, SIGSEGV…) prints on standard error where it came: `faulthandler` is enabled, unless it is already.
 
     Args:
         service: the service, or a :class:`~container.context.Context` with everything.
-        settings: what :class:`~container.context.Context` takes, but for ``use_agent_invoker``.
+        settings: arguments of :class:`~container.context.Context`, except ``use_agent_invoker``.
 
     Raises:
         SystemExit: with code 1 when the agent ended otherwise; the reason is in the log. When the container could not

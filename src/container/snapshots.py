@@ -18,14 +18,14 @@ When its form changes, raise the version and say how an old state becomes a new 
 u16, the user's version u32, length of the payload u64, CRC-32 of the payload u32, CRC-32 of the header before this
 field and of the name u32, chunk length u64. The payload is the Struct in MessagePack.
 
-**What is written comes back.** A member that loads a snapshot must have the state of those that went on. So the state
-is checked before it is written: each value must be exactly of its declared type. Refused are a text in a number's
+****A loaded state equals the written one.** A member that loads a snapshot must have the state of the others. So the
+state is checked before it is written: each value must be exactly of its declared type. Refused are a text in a number's
 field, an int in a float's, a tuple or an instance of a class in a field of any type, an instance of a derived class, a
-number beyond its constraints, an attribute that is no field, a ``cached_property`` that is out of date, NaN as a key,
+number beyond its constraints, an attribute that is not a field, a ``cached_property`` that is stale, NaN as a key,
 more than 1,000 levels, and a list, dict or Struct that is in the state twice, which would come back as two. The check
-takes about as long as the encoding, and next to no memory. What types alone do not decide is decoded and compared:
-values with constraints, dates, enums, dataclasses, abstract types, and Structs with ``__post_init__``. A state that is
-one of these is twice in memory while it is checked.
+takes about as long as the encoding, and next to no memory. Where types alone do not decide, the state is decoded and
+compared: values with constraints, dates, enums, dataclasses, abstract types, and Structs with ``__post_init__``. A
+state that is one of these is twice in memory while it is checked.
 
 **Equal on all members.** A ``dict`` keeps its order of insertion, in the running member and in one that loads the
 snapshot, so iterating over it is safe. A ``set`` or ``frozenset`` has no such order and is refused, in a declared type
@@ -142,7 +142,7 @@ def read_snapshot[T](
 
     Raises:
         SnapshotError: the snapshot ends early, was not written by :func:`write_snapshot`, holds another name or
-            version, is damaged, or does not fit the type; or an upgrade raised, or made what is no state of the next
+            version, is damaged, or does not fit the type; or an upgrade raised, or made what is not a state of the next
             version.
         ConfigurationError: a type has a set in it, or ``upgrades`` lacks a version between others.
     """

@@ -13,12 +13,12 @@ AERON_VERSION = "1.51.0"
 
 
 def client_info(name: str) -> str:
-    """What a client sends about itself when it connects: ``name=<name> version=<version>``."""
+    """The text that a client sends about itself when it connects: ``name=<name> version=<version>``."""
     return f"name={name} version={VERSION}"
 
 
 def version_info() -> str:
-    """What a counter's label says about its owner, as upstream: ``version=<version> commit=<hash>``."""
+    """The part of a counter's label about its owner, as upstream: ``version=<version> commit=<hash>``."""
     return f"version={VERSION} commit={_source_commit()}"
 
 

@@ -45,7 +45,7 @@ def texts(found: Any) -> list[str]:
     return [f"{one.state}: {one.text}" for one in getattr(found, "findings", found)]
 
 
-LOST = "it was lost there; let the member get its log anew from another one"
+LOST = "it was lost there; let the member fetch its log again from another one"
 HAVE = "member 0 (log), member 0 (recording log) has it"
 
 
@@ -203,7 +203,7 @@ def test_a_term_whose_begin_nothing_says_ends_no_audit() -> None:
     [
         (None, []),
         (1000, []),
-        (800, ["fail: member 0: term 3 ends at 800, and its log goes on in it to 1000"]),
+        (800, ["fail: member 0: term 3 ends at 800, and its log continues in it to 1000"]),
     ],
 )
 def test_the_newest_term_ends_with_the_log(end: int | None, expected: list[str]) -> None:

@@ -251,7 +251,7 @@ def test_a_value_that_does_not_fit_its_column_is_an_error_of_its_row_alone() -> 
     ("name", "message"),
     [
         ("Nothing", f"decoder='{HERE}:Nothing': {HERE} has no Nothing"),
-        ("HERE", "is no msgspec Struct, union of tagged Structs, or function from bytes to one"),
+        ("HERE", "is not a msgspec Struct, union of tagged Structs, or function from bytes to one"),
         ("untyped", "the function must be annotated with the type that it returns"),
         ("number", "int has no fields that could be columns; return a msgspec Struct or a dataclass"),
         ("Anything", "field 'value' of Anything cannot be a column: its type is any"),

@@ -188,7 +188,7 @@ def test_a_generated_class_names_its_descriptor() -> None:
         ("FILE", "name a file of protoc --descriptor_set_out and a message"),
         ("BAD#shop.Order", "cannot be used as descriptors"),
         ("ALONE#shop.Order", "--include_imports"),
-        ("google.protobuf.timestamp_pb2:DESCRIPTOR", "is no class of a protobuf message"),
+        ("google.protobuf.timestamp_pb2:DESCRIPTOR", "is not a class of a protobuf message"),
     ],
 )
 def test_what_cannot_be_columns_of_protobuf_is_refused(tmp_path: Path, name: str, message: str) -> None:

@@ -341,7 +341,7 @@ def test_a_delta_table_that_is_not_of_its_checkpoint_is_refused(
     with pytest.raises(ConfigurationError, match="was made with table_format='delta', not 'parquet'"):
         ingest(spark, options, table, cluster="main")
     log = (table / "_delta_log").rename(tmp_path / "log")
-    with pytest.raises(ConfigurationError, match=r"up to None, and its manifest up to 0: it was made anew"):
+    with pytest.raises(ConfigurationError, match=r"up to None, and its manifest up to 0: it was recreated"):
         ingest(spark, options, table, table_format="delta", cluster="main")
     log.rename(table / "_delta_log")
     shutil.rmtree(table / "_checkpoint")

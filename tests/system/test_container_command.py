@@ -91,7 +91,7 @@ def test_help_tells_options_and_variables(node: NodeFactory) -> None:
     member = node()
     overview = member.start_process("help", [*COMMAND, "--help"], EXAMPLES)
     assert overview.wait(LIMIT_S) == 0
-    assert re.search(r"run +run a service beside a consensus module", overview.output())
+    assert re.search(r"run +run a service next to a consensus module", overview.output())
     help_of_run = run_command(member, "--help")
     assert help_of_run.wait(LIMIT_S) == 0
     for text in ("--cluster-dir", "[AERON_CLUSTER_DIR]", "--idle-strategy", "package.module:ServiceClass"):

@@ -425,7 +425,7 @@ cdef void _ask_for_counter(AddRequest* request, int32_t type_id, bytes key, byte
 
 @cython.no_gc_clear
 cdef class AeronPendingAdd(PendingAdd):
-    """What an :class:`AeronClient` has asked its driver to add; closed with the client."""
+    """A resource that an :class:`AeronClient` has asked its driver to add; closed with the client."""
 
     def __dealloc__(self):
         self._cancel()

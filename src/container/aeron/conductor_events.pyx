@@ -1,4 +1,4 @@
-"""What the C client's conductor reports: errors, images that came, counters that went away, and its end.
+"""Events of the C client's conductor: errors, new images, removed counters, and its own end.
 
 The conductor runs on a thread of its own, or in invoker mode on the caller's, or while that is busy on the one of
 `keepalive`. Listeners are called without the GIL, so that a conductor never waits for Python before it flags that a

@@ -176,7 +176,7 @@ cdef class ClientHandle:
         return 0
 
     cdef int register(self, object resource) except -1:
-        """What is registered is closed with the client, unless it is garbage by then."""
+        """Close ``resource`` with the client, unless it has been garbage-collected by then."""
         self._resources[id(resource)] = resource
         return 0
 
@@ -356,7 +356,8 @@ cdef class ClientHandle:
         return self._free_deferred()
 
     cdef int _free_deferred(self) except -1:
-        """What is deferred so far, unless another thread's call is in progress, whose end comes back to it."""
+        """Free everything deferred so far, unless another thread's call is in progress: the end of that call does
+        it."""
         cdef list deferred
         cdef int own
         while len(self._deferred) > 0 and atomic_claim(&self._freeing, 0):

@@ -3,7 +3,7 @@
 A client must be conducted within the driver's client liveness timeout, and a driver must serve all its clients. A
 callback may run longer than that, sleep, or hold the GIL in C. So a thread of C, which never takes the GIL, looks now
 and then whether there was a turn since its last look. If there was none it runs turns itself, until there is one again.
-What is invoked in time pays for the lock around each turn, and a message pays nothing.
+An owner that invokes in time pays for the lock around each turn; a message costs nothing extra.
 """
 from libc.stdint cimport int64_t
 from posix.unistd cimport getpid

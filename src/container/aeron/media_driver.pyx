@@ -1,7 +1,7 @@
 """The media driver: where it is, whether it is alive, and an embedded one for tests and for users of one
 process.
 
-What is read from a driver's CnC file follows upstream's aeron_cnc_file_descriptor.h and aeron_rb.h.
+The layout of a driver's CnC file is upstream's: aeron_cnc_file_descriptor.h and aeron_rb.h.
 """
 import fcntl
 import os
@@ -125,8 +125,8 @@ def _read_metadata(path):
 
 
 def _await(path, int64_t timeout_ns, is_ready, hint):
-    """Read the CnC file until ``is_ready(metadata, heartbeat)`` is None, which else is the reason to go on
-    waiting."""
+    """Read the CnC file until ``is_ready(metadata, heartbeat)`` returns None. Until then it returns the reason to
+    wait."""
     deadline = time.monotonic_ns() + timeout_ns
     while True:
         result = _read_metadata(path)

@@ -1,4 +1,4 @@
-"""What an AeronClient adds: the seam's publications, subscriptions, images and counters over objects of C.
+"""The resources an AeronClient adds: the seam's publications, subscriptions, images and counters over objects of C.
 
 Rules that keep every call safe, in any order:
 
@@ -426,7 +426,7 @@ cdef class AeronSubscription(Subscription):
             free(described)
 
     cdef AeronImage _gone_image(self, const NewImage* described):
-        """What an image that has gone since it came looks like to those who had it."""
+        """Return an image that was gone before anyone could use it: closed, with the facts of the real one."""
         cdef AeronImage image = AeronImage.__new__(AeronImage)
         image._client = self._client
         image._subscription = self
@@ -577,7 +577,7 @@ cdef class AeronPublication(Publication):
         return 0
 
     cdef int64_t _closed(self) except? -6:
-        """What a closed publication answers. Raises ForkedError in a forked child."""
+        """The result of an offer to a closed publication. Raises ForkedError in a forked child."""
         if self._client is not None:
             self._client.check_process(f"send to {self.channel} stream {self.stream_id}")
         return CLOSED

@@ -1,4 +1,4 @@
-"""What all agents have in common: the loop on their thread, their end, and that a forked child may not drive them.
+"""The base of all agents: the loop on their thread, their end, and the check that no forked child drives them.
 
 An agent derives from :class:`Agent` and says what a turn is. (Upstream: Agrona's Agent, AgentRunner and AgentInvoker.)
 """
@@ -45,14 +45,14 @@ cdef class Agent:
         return 0
 
     cdef str _kind(self):
-        """What it is, in texts, such as "archive"."""
+        """The kind of agent as texts name it, such as "archive"."""
         return "agent"
 
     # For its owner.
 
     @property
     def termination(self):
-        """What ended it (BaseException), or None while it runs and after :meth:`stop`."""
+        """The error that ended it (BaseException), or None while it runs and after :meth:`stop`."""
         return self._ended_by
 
     @property
@@ -77,9 +77,9 @@ cdef class Agent:
     def do_work(self):
         """One duty cycle; how much was done (int), 0 once it is closed.
 
-        Raise AgentTermination when it cannot go on: who drives it calls :meth:`terminate` and :meth:`close` then. Any
-        other error ends nothing but this turn.
-        Raise ContainerError from inside a callback of it, and ForkedError in a forked child.
+        Raise AgentTermination when it cannot continue: its driver then calls :meth:`terminate` and :meth:`close`. Any
+        other error ends only this turn. Raise ContainerError from inside a callback of it, and ForkedError in a forked
+        child.
         """
         return self._cycle()
 

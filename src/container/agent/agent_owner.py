@@ -28,7 +28,7 @@ _INTERRUPTION_INTERVAL_S = 5.0
 
 
 class Context(Protocol):
-    """What an owner makes an agent of, and asks about it."""
+    """The context from which an owner makes its agent, and which it asks about it."""
 
     is_starting: bool
 
@@ -38,7 +38,7 @@ class Context(Protocol):
 
     @property
     def counted_error_handler(self) -> Callable[[BaseException], object]:
-        """What is called with errors that end nothing."""
+        """The handler of errors that end nothing."""
 
     @property
     def is_invoker(self) -> bool:
@@ -55,14 +55,14 @@ class Context(Protocol):
         """Undo a start that failed. Never raise."""
 
     def bounded_text(self, error: BaseException) -> str:
-        """What may be logged of an exception."""
+        """The part of an exception's text that may be logged."""
 
 
 class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
     """Owns the agent of a context. It is a context manager that closes at the end."""
 
     kind: ClassVar[str]
-    """What it is, in texts, such as "archive"."""
+    """The kind of agent as texts name it, such as "archive"."""
 
     Context: ClassVar[Any]
     """The class of its contexts."""
@@ -136,7 +136,7 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it, or None while it runs and when :meth:`close` did.
+        """The error that ended it, or None while it runs and after :meth:`close`.
 
         An :class:`~container.errors.AgentTermination` where the driver or the directory was lost.
         """

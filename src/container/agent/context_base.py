@@ -1,4 +1,4 @@
-"""What all contexts have in common: objects and settings that are given, the driver, idle strategies, errors, the end.
+"""The base of all contexts: the objects and settings passed in, the driver, idle strategies, errors, the end.
 
 Time, files and the Aeron client can be given: so a simulation makes the same agents as a main program.
 """
@@ -28,7 +28,7 @@ from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
 from container.transport.transport_seam import Client
 
 OBJECTS = ("client", "clock", "storage", "error_handler", "config_file", "environ")
-"""What every context takes beside settings."""
+"""The arguments that every context takes besides settings."""
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _NS_PER_MS = 1_000_000
@@ -62,7 +62,7 @@ class ContextBase[SettingsType: CommonSettings](ABC):
     """A context, for one agent: :meth:`conclude` checks everything and opens what the agent needs."""
 
     kind: ClassVar[str]
-    """What it is the context of, in texts, such as "archive"."""
+    """The kind of part it configures as texts name it, such as "archive"."""
 
     # Made by conclude().
     aeron_dir: str
@@ -145,7 +145,7 @@ class ContextBase[SettingsType: CommonSettings](ABC):
     # For everybody.
 
     def started_text(self) -> str:
-        """What is logged once it runs."""
+        """The line logged once it runs."""
         return f"{self.name} is ready: {self.summary()}"
 
     def message_of(self, error: BaseException) -> str:
@@ -196,7 +196,8 @@ class ContextBase[SettingsType: CommonSettings](ABC):
         return parse_idle_strategy(self.settings.idle_strategy)
 
     def bounded_text(self, error: BaseException) -> str:
-        """What may be logged of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
+        """The part of an exception's text that may be logged (see :func:`container.common.error_texts.error_text`).
+        Never raises."""
         return error_text(error, has_message=True)
 
     def _directories(self, name: str, directory: str | None) -> tuple[str, str]:
@@ -283,7 +284,8 @@ def check_flag(name: str, given: object) -> None:
 def object_or_setting[T](
     settings: dict[str, object], name: str, given: str | T | None, check: Callable[[object, str], object]
 ) -> T | None:
-    """What is given in place of the setting of that name, once ``check`` accepts it; a text is the setting itself."""
+    """The object passed in place of the setting of that name, once ``check`` accepts it; a string is the setting
+    itself."""
     if given is None or isinstance(given, str):
         settings[name] = given
         return None

@@ -1,8 +1,8 @@
-"""Who may use an archive, and for what: authenticators and authorisation services, as upstream's ``io.aeron.security``.
+"""Access to an archive: authenticators and authorisation services, as upstream's ``io.aeron.security``.
 
 An authenticator is asked at each step of a client's connect; an authorisation service at each request. Both are classes
-of the user, or the defaults, which accept everybody and allow everything. What these methods raise is the archive's to
-report; the client's request is then not done.
+of the user, or the defaults, which accept everybody and allow everything. The archive reports any error that these
+methods raise, and does not carry out the client's request.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AuthorisationService(Protocol):
     def is_authorised(self, protocol_id: int, action_id: int, action_type: object, encoded_principal: bytes) -> bool:
         """Whether a principal may do what a message of this schema id and template id asks for.
 
-        ``action_type`` is None for an archive. Whatever is not True denies.
+        ``action_type`` is None for an archive. Any result other than True denies.
         """
 
 

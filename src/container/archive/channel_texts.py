@@ -56,7 +56,7 @@ def parse_channel(text: str | bytes) -> ChannelUri:
 
 
 def stripped_channel(channel: ChannelUri) -> str:
-    """What the catalog keeps of a channel: where it leads, and no more of how a publication is made.
+    """The part of a channel that the catalog keeps: where it leads, without the parameters of a publication.
 
     Lengths of terms and packets, positions, linger, whatever is not known, and the prefix of a spy are dropped.
     """
@@ -70,7 +70,7 @@ def subscription_channel(channel: ChannelUri, *, is_local: bool) -> str:
 
 
 def subscription_key(stream_id: int, channel: ChannelUri) -> str:
-    """What two recordings on one driver may not share; neither alias nor any other parameter is part of it."""
+    """The key that no two recordings on one driver may share. It contains neither the alias nor any other parameter."""
     values = ((name, channel.get(name)) for name in _KEY_PARAMETERS)
     query = "|".join(f"{name}={value}" for name, value in values if value is not None)
     return f"{stream_id}:{channel.media}{'?' if query else ''}{query}"

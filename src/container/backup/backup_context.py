@@ -55,7 +55,7 @@ class NoCredentials:
 
 
 class ClusterBackupContext(ContextBase[BackupSettings]):
-    """What a backup is made of (upstream's ``ClusterBackup.Context``); for one backup.
+    """The parts and settings of one backup (upstream's ``ClusterBackup.Context``).
 
     Args:
         client: an open Aeron client of the caller's, in invoker mode, which stays open; nobody else may use it while

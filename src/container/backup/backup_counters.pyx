@@ -38,7 +38,7 @@ cdef class BackupCounters:
         cluster_id: which cluster of the driver it is (int).
 
     Raises ClusterError when a backup of that cluster id is there already, also one that was killed, until the driver's
-    client liveness timeout is over; and what the client raises. Nothing is to be closed then.
+    client liveness timeout is over; and what the client raises. There is nothing to close then.
     """
 
     def __init__(self, Client client not None, int32_t cluster_id):

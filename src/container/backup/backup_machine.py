@@ -1,4 +1,4 @@
-"""What a backup does, as a state machine that never waits: each turn takes it on. Upstream: ClusterBackupAgent.java.
+"""The state machine of a backup; it never waits, and each turn takes one step. Upstream: ClusterBackupAgent.java.
 
 A round asks a member, copies its latest snapshots, records its log as it is committed, and enters both into the copy's
 recording log. From then on the log is followed, and after an interval a member is asked again. After each failure the
@@ -8,8 +8,8 @@ The recording log names nothing before its copy is whole: a snapshot once it is 
 recorded up to it, a term once the log is recorded up to its begin; what a round adds is added at once. So a node that
 starts from the copy, at any time, finds one to start from or none. Upstream appends them earlier, and one by one.
 
-Other differences: a member that is not acceptable is left for the next one at once; where no member is, that is said.
-A snapshot's copy must have the length of the member's. What a failed copy has left in the archive is deleted. A disk
+Other differences: a member that is not acceptable is left for the next one at once; where no member is, that is said. A
+snapshot's copy must have the length of the member's. The remains of a failed copy are deleted from the archive. A disk
 without room ends a round, and not the backup.
 """
 
@@ -64,7 +64,7 @@ _REDIRECT = 2
 
 
 class BackupState(IntEnum):
-    """What a backup is doing; the counter of type 208 has its number."""
+    """The state of a backup; the counter of type 208 has its number."""
 
     BACKUP_QUERY = 0
     SNAPSHOT_RETRIEVE = 1
@@ -99,7 +99,7 @@ class BackupDisplay(Protocol):
         """When a member is asked next."""
 
     def next_query_ms(self) -> int:
-        """What was shown of that, unless an operator has set it."""
+        """The time last shown, unless an operator has set another."""
 
     def show_snapshots(self) -> None:
         """Snapshots were copied, and are in the recording log."""
@@ -234,7 +234,8 @@ class ClusterBackupMachine:
         yield from self._pause(self._settings.cool_down_interval_ns)
 
     def _let_go(self) -> None:
-        """Have everything end that is in progress. What an archive does not hear ends with its stream."""
+        """Have everything end that is in progress. An archive that does not receive a request ends the work with its
+        stream."""
         source, archive, replay, recording = self._source, self._archive, self._replay, self._recording
         if self._replication is not None and self._replication.is_done and archive is not None:
             self._tell(archive, "StopReplicationRequest", {"replication_id": self._replication.relevant_id})
@@ -261,7 +262,7 @@ class ClusterBackupMachine:
             self._on_error(error)
 
     def _tend(self) -> Exception | None:
-        """Look after what goes on whatever the state is; what has gone wrong with it."""
+        """Do the work that continues in every state; return the error if some of it failed."""
         try:
             for archive in (self._archive, self._source):
                 if archive is not None:
@@ -332,7 +333,7 @@ class ClusterBackupMachine:
         return archive
 
     def _query(self) -> Generator[None, None, MemberAnswer]:
-        """What an acceptable member answers."""
+        """Return the answer of an acceptable member."""
         reasons: list[str] = []
         for _ in self._endpoints:
             endpoint = self._endpoints[self._cursor]
@@ -525,7 +526,7 @@ class ClusterBackupMachine:
     # LIVE_LOG_RECORD and LIVE_LOG_REPLAY
 
     def _unnamed_recording(self) -> int:
-        """A recording of the log that goes on, and that the recording log does not name yet."""
+        """The active recording of the log that the recording log does not name yet."""
         return self._log_recording_id if self._recording_log.find_last_term() is None else NULL_VALUE
 
     def _record(
@@ -581,7 +582,7 @@ class ClusterBackupMachine:
         self._show_position(max(begin, self.position))
 
     def _live_channels(self, session_id: int) -> Generator[None, None, tuple[str, str]]:
-        """What is recorded, and to where a member replays. Where the port is 0 a subscription finds one."""
+        """The channels to record and to replay to. For port 0 a subscription finds a port."""
         uri = ChannelUri.parse(self._catchup_channel())
         uri.put("session-id", str(session_id))
         endpoint = str(self._settings.catchup_endpoint)

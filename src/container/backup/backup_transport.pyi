@@ -1,4 +1,4 @@
-"""What a backup needs of its Aeron client, for plain Python: the consensus stream, positions of recordings, new ids."""
+"""A backup's use of its Aeron client, for plain Python: the consensus stream, positions of recordings, new ids."""
 
 from collections.abc import Generator
 from typing import final

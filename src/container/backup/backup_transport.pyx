@@ -1,4 +1,4 @@
-"""What a backup needs of its Aeron client, for plain Python: the consensus stream, positions of recordings, new ids.
+"""A backup's use of its Aeron client, for plain Python: the consensus stream, positions of recordings, new ids.
 
 Upstream: ClusterBackupAgent.java, PublicationGroup.java. One member at a time is spoken to.
 """
@@ -67,7 +67,7 @@ cdef class BackupTransport(FragmentHandler):
         self._publication = yield from added(self.client.begin_add_publication(channel, self.stream_id, True))
 
     def disconnect(self):
-        """Speak to no member any more, and pass over what has come."""
+        """Send to no member any more, and drop received messages."""
         cdef Publication publication = self._publication
         self._publication = None
         self._messages.clear()

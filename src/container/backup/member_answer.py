@@ -1,4 +1,4 @@
-"""What a member answers to a backup, and what follows from that: which snapshots and which part of the log are missing.
+"""A member's answer to a backup, and the snapshots and the part of the log that are missing according to it.
 
 Upstream: ClusterBackupAgent.java (onBackupResponse, replayStartPosition), LogSourceValidator.java. Different from it:
 
@@ -56,7 +56,7 @@ def read_answer(fields: dict[str, Any]) -> MemberAnswer:
 
     Raises:
         ClusterError: the member does not say which one it is (upstream before 1.44), or its snapshots are no set.
-        ConfigurationError: its list of members is none.
+        ConfigurationError: its list of members is invalid.
     """
     member_id, text = fields["member_id"], fields["cluster_members"].decode("ascii", "replace")
     members = [each for each in parse_cluster_members(text) if each.id == member_id]
@@ -101,7 +101,7 @@ def needed_snapshots(recording_log: RecordingLog, answer: MemberAnswer) -> tuple
 def check_same_log(
     recording_log: RecordingLog, answer: MemberAnswer, own: RecordingDescriptor, source: RecordingDescriptor
 ) -> None:
-    """Raise ClusterError where the member's log cannot go on what was copied so far.
+    """Raise ClusterError where the member's log does not continue the copy.
 
     Args:
         recording_log: of the copy.
@@ -141,7 +141,7 @@ def check_same_log(
         )
     if known is None and base < end:
         raise ClusterError(
-            f"term {term_id} of {member} begins at {base} and {where}, in a term before that: the cluster began anew "
+            f"term {term_id} of {member} begins at {base} and {where}, in a term before that: the cluster began again "
             f"from an older state: {BEGIN_ANEW}"
         )
 

@@ -1,4 +1,4 @@
-"""What the command ``aeron-cluster`` understands: its words, and an option for each setting."""
+"""The command line of ``aeron-cluster``: its words, and an option for each setting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> argparse.Namespace:
-    """The options that the arguments stand for; ``command`` of them is to be called with them.
+    """Return the options that the arguments stand for; their ``command`` is the function to call with them.
 
     Args:
         program: its name, for the texts.
@@ -89,7 +89,7 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
 
 
 def _check_parser(program: str) -> argparse.ArgumentParser:
-    """Of the test kit, which is found by its entry point: what runs in production does not import it."""
+    """The parser of the test kit, found by its entry point: production code does not import the kit."""
     from importlib.metadata import entry_points
 
     found = entry_points(group="aeron_cluster.commands", name="check")
@@ -105,20 +105,22 @@ def _parser(program: str) -> tuple[argparse.ArgumentParser, Collection[str]]:
     """The parser of what follows no word, for help, version and errors; and all words."""
     parser = _Parser(prog=program, description="Clustered services for Aeron Cluster, in Python.")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    words.add_parser("run", help="run a service beside a consensus module", add_help=False)
+    words.add_parser("run", help="run a service next to a consensus module", add_help=False)
     words.add_parser(
-        "dev", help="run a cluster of one member for a service, or of several, on this machine", add_help=False
+        "dev", help="run a cluster for a service on this machine, of one member or several", add_help=False
     )
-    words.add_parser("node", help="run a member for production, as a TOML file says", add_help=False)
-    words.add_parser("top", help="show nodes of this machine on a full screen, live", add_help=False)
-    words.add_parser("exporter", help="serve the metrics of nodes of this machine to Prometheus", add_help=False)
-    words.add_parser("archive", help="run an archive beside a media driver", add_help=False)
+    words.add_parser("node", help="run a member for production, configured by a TOML file", add_help=False)
+    words.add_parser("top", help="show a live full-screen view of this machine's nodes", add_help=False)
+    words.add_parser("exporter", help="serve the metrics of this machine's nodes to Prometheus", add_help=False)
+    words.add_parser("archive", help="run an archive next to a media driver", add_help=False)
     words.add_parser("backup", help="keep a copy of a cluster's log and snapshots away from it", add_help=False)
     words.add_parser("consensus-module", help="run the consensus module of a member", add_help=False)
-    words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)
-    words.add_parser("pipeline", help="tables, audits and replays of what clusters recorded, on Spark", add_help=False)
+    words.add_parser("client", help="send messages to a cluster, measure it, show its messages", add_help=False)
+    words.add_parser(
+        "pipeline", help="make tables, audits and replays of clusters' recordings, on Spark", add_help=False
+    )
     words.add_parser("replay", help="run a service over a recorded log here, with a debugger", add_help=False)
-    words.add_parser("check", help="find what would let replicas of a service diverge", add_help=False)
+    words.add_parser("check", help="find mistakes that let replicas of a service diverge", add_help=False)
     for name, word in WORDS.items():
         if name.startswith("--"):
             parser.add_argument(name, action="store_true", help=word.help)
@@ -135,7 +137,7 @@ def _run_parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentPa
 
     parser = _Parser(
         prog=program,
-        description="Run a service beside a consensus module, until the consensus module ends it, Ctrl-C or SIGTERM.",
+        description="Run a service next to a consensus module, until that ends it, or until Ctrl-C or SIGTERM.",
         epilog="Options override the environment variable in brackets, which overrides the file of --config.",
     )
     parser.add_argument(

@@ -12,7 +12,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 EXPECTED = (ContainerError, ImportError, OSError)
-"""What a start may raise: the text says what to do, and a traceback would say nothing more."""
+"""Errors that a start may raise: their texts say what to do, and a traceback would add nothing."""
 
 
 def print_failure(program: str, error: BaseException) -> int:

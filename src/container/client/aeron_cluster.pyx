@@ -136,11 +136,10 @@ cdef class AeronCluster(FragmentHandler):
     def connect(context=None, *, correlate=None, resend=False, **settings):
         """Connect and return the client; block for at most the message timeout.
 
-        ``correlate`` and ``resend`` are for :meth:`request`, see :meth:`enable_requests`. ``settings`` are fields
-        of :class:`ClientContext`: with a ``context`` they replace its own, without one they come before the
-        environment, as in :meth:`ClientContext.from_environment`. What a connect waits for is logged each second,
-        to the logger ``container.client`` at level INFO. Raise as :meth:`AsyncConnect.poll`, and
-        ConfigurationError.
+        ``correlate`` and ``resend`` are for :meth:`request`, see :meth:`enable_requests`. ``settings`` are fields of
+        :class:`ClientContext`: with a ``context`` they replace its own, without one they come before the environment,
+        as in :meth:`ClientContext.from_environment`. A connect that waits logs the reason each second, to the logger
+        ``container.client`` at level INFO. Raise as :meth:`AsyncConnect.poll`, and ConfigurationError.
         """
         cdef IdleStrategy idle
         cdef int64_t begin_ns, reported_ns, now_ns
@@ -259,8 +258,8 @@ cdef class AeronCluster(FragmentHandler):
         return self._publication.max_message_length - HEADER_LENGTH if self._publication is not None else 0
 
     def metrics(self):
-        """What this client has done so far (:class:`container.client.ClientMetrics`). From any thread, also when it is
-        closed."""
+        """The client's counts so far (:class:`container.client.ClientMetrics`). Any thread may call it, also after the
+        close."""
         counts, round_trips = NO_REQUESTS, None
         if self._requests is not None:
             counts, round_trips = self._requests.counts, self._requests.round_trips.snapshot()
@@ -271,8 +270,8 @@ cdef class AeronCluster(FragmentHandler):
             sessions=int(self._state != STATE_CLOSED), round_trips=round_trips or RoundTripTimes())
 
     def _signs(self):
-        """What it has heard and sent (counts), whether a word of the cluster is to be expected, and whether there is a
-        leader: for a client that connects again. Also by another thread than the client's, which then has its lock."""
+        """Counts of received and sent messages, whether the cluster owes a message, and whether there is a leader: for
+        a client that connects again. Another thread than the client's may call it with the lock."""
         is_connected = self._state == STATE_CONNECTED
         is_owed = (not is_connected or self._publication is None or not self._publication.is_connected()
                    or (self._in_flight is not None and len(self._in_flight) > 0))
@@ -405,7 +404,7 @@ cdef class AeronCluster(FragmentHandler):
         return result
 
     cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout, object request) except? -6:
-        # request: in flight when it is accepted; None of a message that is no request.
+        # request: in flight when it is accepted; None of a message that is not a request.
         cdef int64_t result
         cdef int64_t deadline_ns = self._client.clock.nano_time() + <int64_t> (timeout * NS_PER_S)
         self._idle.reset()
@@ -506,7 +505,7 @@ cdef class AeronCluster(FragmentHandler):
         """Let :meth:`request` be used: messages that are replies go there, and not to the listener.
 
         ``correlate`` is given a message's payload (bytes), and returns the key of the request that it answers, which
-        must be hashable, or None for a message that is no reply. ``resend`` is whether requests that do not say so
+        must be hashable, or None for a message that is not a reply. ``resend`` is whether requests that do not say so
         themselves (``idempotent``) are sent again to a new leader. Raise ConfigurationError when ``correlate`` cannot
         be called, ClusterError while requests are in flight.
         """
@@ -625,8 +624,8 @@ cdef class AeronCluster(FragmentHandler):
         return self._idle.idle(_int(work_count, "work_count"))
 
     cpdef int poll_egress(self, fragment_limit=FRAGMENT_LIMIT) except -1:
-        """Receive what the cluster sends, up to ``fragment_limit`` frames, follow the leader and keep the
-        session alive. Never wait, but for the driver when a new leader's publication is added.
+        """Receive what the cluster sends, up to ``fragment_limit`` frames, follow the leader and keep the session
+        alive. Never wait, except for the driver when a new leader's publication is added.
 
         Return the work done (int), 0 for none. Raise what the listener raises, ClosedError when the client
         is closed, ClusterError from a listener's callback.

@@ -110,12 +110,12 @@ class _AwaitedRequest(Request):
 
 
 class _AsyncListener(EgressListener):
-    """Takes what the cluster says beside messages, and passes over what nobody asked for."""
+    """Takes the cluster's events, and ignores unrequested messages."""
 
     def on_extension_message(
         self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
     ) -> None:
-        """Passed over: there is nobody to raise an error to."""
+        """Ignore it: there is nobody to raise an error to."""
 
 
 class Inbox:
@@ -413,7 +413,7 @@ class AsyncAeronCluster:
     # Receiving
 
     def __aiter__(self) -> AsyncIterator[EgressMessage]:
-        """The messages of the service, but for replies to requests, until the client is closed.
+        """Iterate over the service's messages, except replies to requests, until the client is closed.
 
         Several tasks may iterate at once: each message goes to one of them, in the order of their coming.
         """
@@ -428,7 +428,7 @@ class AsyncAeronCluster:
             raise
 
     async def receive(self) -> EgressMessage:
-        """The next message of the service that is no reply to a request, and that no other task takes.
+        """The next message of the service that is not a reply to a request, and that no other task takes.
 
         Raises:
             ClosedError: the client is closed, and all messages have been taken.
@@ -471,7 +471,7 @@ class AsyncAeronCluster:
             self._poller.release(item)
             self._tell(*item)
         elif isinstance(item, Exception):
-            self._report("the cluster's client met an error and goes on", item)
+            self._report("the cluster's client met an error and continues", item)
 
     def _is_reply(self, message: EgressMessage) -> bool:
         if self._correlate is None:
@@ -508,7 +508,7 @@ class AsyncAeronCluster:
     async def aclose(self) -> None:
         """End the session and close what the connect opened. Nothing happens the second time.
 
-        What waits in :meth:`send`, :meth:`request` or :meth:`receive` gets ClosedError; ``async for`` ends.
+        A task that waits in :meth:`send`, :meth:`request` or :meth:`receive` gets ClosedError; ``async for`` ends.
         """
         if self._parent_id:
             return
@@ -610,14 +610,14 @@ def aconnect(
 ) -> _Connecting:
     """Connect for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
 
-    What it returns is a coroutine, so that ``asyncio.create_task(aconnect(...))`` connects beside other tasks.
+    It returns a coroutine, so ``asyncio.create_task(aconnect(...))`` connects beside other tasks.
 
     Args:
         context: the settings, and ``settings`` replace some of it; without one ``settings`` come before the
             environment, as for :meth:`AeronCluster.connect`. The listener's methods are called on the event loop's
             thread; ``on_message`` never would be, and one that has it is refused.
         correlate: given a message's payload, returns the key of the request that it answers, which must be
-            hashable, or None for a message that is no reply. :meth:`AsyncAeronCluster.request` needs it.
+            hashable, or None for a message that is not a reply. :meth:`AsyncAeronCluster.request` needs it.
         max_waiting: messages that may wait to be taken, see :class:`AsyncAeronCluster`.
         max_waiting_bytes: bytes of them; one message more may be there.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
@@ -714,6 +714,6 @@ def _settle[T](future: asyncio.Future[T], result: T) -> None:
 
 
 def _forget(future: asyncio.Future[Any]) -> None:
-    """Nobody awaits it any more: no error that it got shall be reported as never retrieved."""
+    """Nobody awaits it any more: keep asyncio from reporting its error as never retrieved."""
     if not future.cancel() and not future.cancelled():
         future.exception()

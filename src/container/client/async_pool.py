@@ -71,12 +71,12 @@ class _FirstListener(EgressListener):
     """Listener of the pool's own session, which is nobody's: skips its messages."""
 
     def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
-        """Passed over: a service may send to all sessions."""
+        """Ignore it: a service may send to all sessions."""
 
     def on_extension_message(
         self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
     ) -> None:
-        """Passed over: there is nobody to raise an error to."""
+        """Ignore it: there is nobody to raise an error to."""
 
 
 class _Arrived(list[Any]):
@@ -87,7 +87,7 @@ class _Arrived(list[Any]):
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is to be read until the loop has looked."""
+        """Whether reading pauses until the event loop has run."""
         return len(self) >= _MAX_ARRIVED or self.read_bytes - self.taken_bytes >= _MAX_ARRIVED_BYTES
 
     def take(self) -> list[Any]:
@@ -219,7 +219,7 @@ class _PoolThread:
         self._thread.join(timeout)
 
     def nudge(self) -> None:
-        """An answer is to be expected."""
+        """Expect an answer."""
         if self._is_parked:
             self._is_parked = False
             self._nudges.put(None)
@@ -480,7 +480,7 @@ class AsyncPooledSession:
     # Receiving
 
     def __aiter__(self) -> AsyncIterator[EgressMessage]:
-        """The messages of the service, but for replies to requests, until the session is closed."""
+        """Iterate over the service's messages, except replies to requests, until the session is closed."""
         return self
 
     async def __anext__(self) -> EgressMessage:
@@ -492,7 +492,7 @@ class AsyncPooledSession:
             raise
 
     async def receive(self) -> EgressMessage:
-        """The next message of the service that is no reply to a request, whatever session it came in.
+        """The next message of the service that is not a reply to a request, whatever session it came in.
 
         Raises:
             ClosedError: the session is closed, and all messages have been taken.
@@ -535,7 +535,7 @@ class AsyncPooledSession:
     def close(self) -> None:
         """End the session, which reaches the cluster if there is a leader. Nothing happens the second time.
 
-        What waits in :meth:`send` or :meth:`receive` gets ClosedError, a request RequestClosedError.
+        A task that waits in :meth:`send` or :meth:`receive` gets ClosedError, a request RequestClosedError.
         """
         if self.pool._parent_id:
             return
@@ -785,7 +785,7 @@ class AsyncSessionPool:
             if isinstance(item, _AwaitedRequest):
                 item.settle()
             elif isinstance(item, Exception):
-                self._report("the pool met an error and goes on", item)
+                self._report("the pool met an error and continues", item)
             elif isinstance(item[0], _Feed):
                 if (session := item[0].session()) is not None:
                     session._feed(item[1])
@@ -845,7 +845,7 @@ class AsyncSessionPool:
     async def aclose(self) -> None:
         """End all sessions and close what the connect opened. Nothing happens the second time.
 
-        What waits in a session's ``send`` or ``receive`` gets ClosedError, a request RequestClosedError.
+        A task that waits in a session's ``send`` or ``receive`` gets ClosedError, a request RequestClosedError.
         """
         if self._parent_id:
             return

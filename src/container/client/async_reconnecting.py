@@ -358,7 +358,8 @@ class AsyncReconnectingClient(ReconnectingBase):
     # Receiving
 
     def __aiter__(self) -> AsyncIterator[EgressMessage]:
-        """The messages of the service, but for replies to requests, over all sessions, until the client is closed."""
+        """Iterate over the service's messages, except replies to requests, over all sessions, until the client is
+        closed."""
         return self
 
     async def __anext__(self) -> EgressMessage:
@@ -370,7 +371,7 @@ class AsyncReconnectingClient(ReconnectingBase):
             raise
 
     async def receive(self) -> EgressMessage:
-        """The next message of the service that is no reply to a request; waits for a session.
+        """The next message of the service that is not a reply to a request; waits for a session.
 
         Raises:
             ClosedError: the client is closed, and all messages have been taken.

@@ -30,12 +30,12 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
     """The parser of what follows ``aeron-cluster client``; its result has ``command``, to be called with it."""
     parser = make(
         prog=program,
-        description="A client of a cluster. What is not given comes from Aeron's variables, such as "
+        description="A client of a cluster. Other settings come from Aeron's variables, such as "
         "AERON_CLUSTER_INGRESS_ENDPOINTS, AERON_CLUSTER_EGRESS_CHANNEL and AERON_DIR.",
     )
     _add_connection(parser)
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    send = words.add_parser("send", help="send messages and print what comes back, one per line")
+    send = words.add_parser("send", help="send messages and print the answers, one per line")
     send.add_argument(
         "messages",
         nargs="*",
@@ -66,7 +66,7 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
         "--wait", type=seconds, default=10.0, metavar="S", help="give up after S seconds with no answer (default: 10)"
     )
     bench.set_defaults(command=_bench)
-    tail = words.add_parser("tail", help="print what the cluster sends to this session, until Ctrl-C")
+    tail = words.add_parser("tail", help="print the cluster's messages to this session, until Ctrl-C")
     tail.add_argument("--hex", action="store_true", help="print payloads in hexadecimal")
     tail.add_argument("--count", type=number(0), metavar="N", help="end after N messages")
     tail.add_argument("--seconds", type=seconds, metavar="S", help="end after S seconds")
@@ -84,7 +84,7 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--egress", metavar="CHANNEL", help="default: aeron:udp?endpoint=localhost:0, IPC for IPC")
     parser.add_argument("--aeron-dir", metavar="DIR", help="directory of the media driver [AERON_DIR]")
     parser.add_argument("--embedded-driver", action="store_true", help="start a media driver in this process")
-    parser.add_argument("--name", metavar="NAME", help="name of the client, at most 100 characters")
+    parser.add_argument("--name", metavar="NAME", help="name of the client, up to 100 characters")
     parser.add_argument(
         "--timeout", type=seconds, metavar="S", help="seconds for the connect and each send (default: 5)"
     )
@@ -293,7 +293,7 @@ def _bench(options: argparse.Namespace) -> None:
             if trips.received != last_count:
                 last_ns, last_count = now_ns, trips.received
             elif now_ns - last_ns > options.wait * _NS_PER_S:
-                others = f", {trips.others} messages that were none" if trips.others else ""
+                others = f", {trips.others} messages that were not answers" if trips.others else ""
                 raise TimedOutError(
                     f"no answer for {options.wait:g} s after {trips.received} of {trips.messages}{others}; does the "
                     "service send each message back as it is, and was there a new leader?"

@@ -309,7 +309,7 @@ def _is_seconds(value: Any, least: float = _MIN_S, most: float = _MAX_S) -> bool
 def limit_s(timeout: Any, default: float) -> float:
     """The seconds that a call may take: ``timeout``, or the default when it is None.
 
-    Raises ConfigurationError for what is no number from 0 to 10**9.
+    Raises ConfigurationError for what is not a number from 0 to 10**9.
     """
     if timeout is None:
         return default
@@ -352,7 +352,7 @@ def _a(kind: type) -> str:
 
 
 def integer(name: str, value: Any, bits: int = 64) -> int:
-    """The whole number that an argument is; raises TypeError for what is none, ValueError for one of more bits."""
+    """Return an argument as an int; raise TypeError if it is not a whole number, ValueError if it needs more bits."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -363,7 +363,7 @@ def integer(name: str, value: Any, bits: int = 64) -> int:
 
 
 def check_count(name: str, value: Any) -> None:
-    """Refuse what is no whole number of 1 or more, with a ConfigurationError."""
+    """Refuse what is not a whole number of 1 or more, with a ConfigurationError."""
     if not _is_int32(value) or value < 1:
         raise ConfigurationError(f"{name} must be a whole number from 1 to {_INT32_MAX}, not {shown(value)}")
 

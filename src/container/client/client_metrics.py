@@ -17,7 +17,7 @@ class RoundTripTimes:
     """How long requests took, each from when a leader's stream accepted it first until its reply came; in nanoseconds.
 
     Durations are counted in buckets whose bounds are at most 0.8 % apart, as an HdrHistogram of two significant digits
-    has them. What takes longer than 73 minutes counts as that.
+    has them. Longer durations count as 73 minutes.
     """
 
     count: int = 0
@@ -39,7 +39,7 @@ class RoundTripTimes:
     def percentile_ns(self, percent: float) -> int:
         """The duration that ``percent`` of the requests did not exceed, as exact as its bucket; 0 of none.
 
-        Raises ConfigurationError for what is no number from 0 to 100.
+        Raises ConfigurationError for what is not a number from 0 to 100.
         """
         if not isinstance(percent, int | float) or isinstance(percent, bool) or not 0 <= percent <= 100:
             raise ConfigurationError(f"percent must be a number from 0 to 100, not {shown(percent)}")
@@ -102,7 +102,7 @@ class ClientMetrics:
     unread: int = 0
     """Messages that have come and wait to be taken, of an asyncio client."""
     sessions: int = 0
-    """Sessions that are connected; of a pool, but for the one that it follows the leader by."""
+    """Connected sessions; of a pool, without the session by which it follows the leader."""
     connecting: int = 0
     """Sessions that are being connected."""
     round_trips: RoundTripTimes = RoundTripTimes()

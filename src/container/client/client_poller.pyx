@@ -233,8 +233,8 @@ cdef class ClientPoller(EgressHandler):
             return self._cluster.close_reason
 
     def take(self):
-        """What has come since the last call, in order (list): EgressMessage, a callback's name and arguments, a Verdict
-        on a request, or an exception that ended a poll."""
+        """The items received since the last call, in order (list): EgressMessage, a callback's name and arguments, a
+        Verdict on a request, or an exception that ended a poll."""
         cdef list arrived
         self._is_wake_due = False               # before it looks: what comes later wakes it again
         arrived = self._arrived[:]
@@ -244,7 +244,7 @@ cdef class ClientPoller(EgressHandler):
         return arrived
 
     def release(self, item):
-        """What :meth:`take` returned has left the client, or nobody asks for it: there is room for more."""
+        """Give back the room of an item of :meth:`take` that has left the client, or that nobody asks for."""
         if isinstance(item, EgressMessage):
             self._released += 1
         self._released_bytes += _length(item)

@@ -194,7 +194,7 @@ cdef class ConnectSteps:
 
     @property
     def awaited(self):
-        """What the connect waits for now (str), with the members that it tries."""
+        """The state that the connect waits for now (str), with the members that it tries."""
         if self._step == AWAIT_DRIVER:
             return f"a media driver: {self._choice.absence() or 'one has just come'}"
         return _AWAITED[ConnectStep(self._step)] + self._members_tried()

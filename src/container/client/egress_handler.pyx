@@ -105,7 +105,7 @@ cdef class PythonEgressHandler(EgressHandler):
 
 
 cdef int _action_of(object value, str callback) except -1:
-    """What a controlled listener's callback returned; None counts as CONTINUE."""
+    """The result of a controlled listener's callback as an action; None counts as CONTINUE."""
     cdef int action
     if value is None:
         return ACTION_CONTINUE
@@ -131,7 +131,7 @@ cdef EgressHandler egress_handler(object listener, MessageCopy message):
 
 
 def check_listener(listener):
-    """Refuse what is no listener, with a ConfigurationError that names it."""
+    """Refuse what is not a listener, with a ConfigurationError that names it."""
     if not isinstance(listener, (EgressListener, ControlledEgressListener, EgressHandler)):
         raise ConfigurationError(f"listener must be {LISTENER_RULE}, not {shown(listener)}")
 

@@ -1,8 +1,7 @@
 """Reads the answers to a client's connect request: SessionEvent (2) and Challenge (7) of schema 111.
 
-A poll ends at each of them, as in upstream's EgressPoller, so that nothing behind the answer is consumed: it
-is for the connected client. Other messages carry no correlation id, so they can be no answer, and are passed
-over.
+A poll ends at each of them, as in upstream's EgressPoller, so that nothing behind the answer is consumed: it is for the
+connected client. Other messages carry no correlation id, so they cannot be an answer, and are skipped.
 """
 from libc.stdint cimport uint8_t
 

@@ -1,8 +1,8 @@
-"""Decides when a client connects again, and keeps what waits to be sent meanwhile. No I/O.
+"""Decides when a client connects again, and keeps unsent messages meanwhile. No I/O.
 
-:class:`Reconnection` learns how each attempt and each session ended, and returns when the next attempt begins, if
-there is one. :class:`Outbox` keeps what is to be sent in its order, within limits. Whoever has the client
-gives both the time and the random numbers.
+:class:`Reconnection` learns how each attempt and each session ended, and returns when the next attempt begins, if there
+is one. :class:`Outbox` keeps messages to send in their order, within limits. The owner of the client passes in the time
+and the random numbers.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Reconnection:
         self._due_ns = now_ns
 
     def poll(self, now_ns: int) -> bool:
-        """True when an attempt is to be begun now, and then the state is CONNECTING; its end is to be reported."""
+        """Return True when an attempt begins now; the state is then CONNECTING. The caller reports how it ends."""
         if self.state is not ConnectionState.WAITING or now_ns < self._due_ns:
             return False
         self.state = ConnectionState.CONNECTING

@@ -69,7 +69,7 @@ class Replacements[Session: Hashable]:
         return session in self._machines
 
     def lost(self, session: Session, error: ContainerError, now_ns: int) -> ContainerError | None:
-        """A connected session ended. None when it is to be connected again; else why it is not."""
+        """A connected session ended. Return None when it connects again; else the reason why not."""
         machine = Reconnection(self.policy, random=self._random, now_ns=now_ns)
         machine.on_connected()
         machine.on_lost(error, now_ns)
@@ -77,7 +77,7 @@ class Replacements[Session: Hashable]:
         return self._await(session, machine, now_ns)
 
     def failed(self, session: Session, error: ContainerError, now_ns: int) -> ContainerError | None:
-        """An attempt failed. None when there is to be another; else why there is not."""
+        """An attempt failed. Return None when there is another; else the reason why not."""
         machine = self._machines[session]
         machine.on_failed(error, now_ns)
         return self._await(session, machine, now_ns)
@@ -92,7 +92,7 @@ class Replacements[Session: Hashable]:
         self._machines.pop(session, None)
 
     def due(self, now_ns: int) -> list[Session]:
-        """Those whose attempt begins now, first due first; the end of each attempt is to be reported."""
+        """Sessions whose attempt begins now, first due first. The caller reports how each attempt ends."""
         due = []
         while self.waiting and self.waiting[0][0] <= now_ns:
             _, _, session = heappop(self.waiting)

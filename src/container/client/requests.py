@@ -185,7 +185,7 @@ class Deadlines[T]:
 class RequestTable:
     """The requests in flight of one client, or of all sessions of a pool, in the order in which they were sent.
 
-    ``correlate`` returns the key of the request that a payload answers, None for a payload that is no reply. ``resend``
+    ``correlate`` returns the key of the request that a payload answers, None if it is no reply. ``resend``
     is for requests that do not say whether they may be sent again.
 
     One thread at a time uses it. An asyncio client has two: see :meth:`defer`.
@@ -210,7 +210,7 @@ class RequestTable:
         return len(self._waiting)
 
     def change(self, correlate: Correlate, resend: bool) -> None:
-        """Another function and another rule from now on; the counts go on."""
+        """Use another function and another rule from now on; the counts continue."""
         check_requests(correlate, resend)
         self.correlate = correlate
         self.resend = resend
@@ -335,8 +335,8 @@ class RequestTable:
                 )
 
     def on_new_leader(self, term: int, leader_member_id: int) -> None:
-        """A leader is there: what was sent in another term ends now, or is to be sent again: see :meth:`resend_next`.
-        Nothing happens the second time for a term."""
+        """A leader is there: requests sent in another term end now, or are sent again: see :meth:`resend_next`. Nothing
+        happens the second time for a term."""
         if term == self._term:
             return
         self._term = term
@@ -377,7 +377,7 @@ class RequestTable:
 
     @property
     def is_all_resent(self) -> bool:
-        """Whether nothing is to be sent again."""
+        """Whether no request waits to be sent again."""
         return not self._to_resend
 
     def on_closed(self, reason: str) -> None:
@@ -443,13 +443,13 @@ def check_key(key: Hashable) -> None:
 
 
 def message_length(buffers: tuple[Buffer, ...]) -> int:
-    """Bytes of a message; raises TypeError for what is no buffer."""
+    """Bytes of a message; raises TypeError for what is not a buffer."""
     _check_buffers(buffers)
     return sum(memoryview(buffer).nbytes for buffer in buffers)
 
 
 def as_bytes(buffers: tuple[Buffer, ...]) -> bytes:
-    """A message made of the buffers in their order; raises TypeError for what is no buffer."""
+    """A message made of the buffers in their order; raises TypeError for what is not a buffer."""
     _check_buffers(buffers)
     return b"".join(buffers)
 

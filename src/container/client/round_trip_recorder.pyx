@@ -2,7 +2,7 @@
 nothing but, the first time, the buckets: 36 KiB.
 
 The first 256 buckets are 1 ns wide. From there each doubling of the duration has 128: a bucket is at most 1/128 of its
-least duration wide. What takes longer than 73 minutes counts as that.
+least duration wide. Longer durations count as 73 minutes.
 """
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -64,7 +64,7 @@ cdef class RoundTripRecorder:
         return 0
 
     def snapshot(self):
-        """What was counted so far (:class:`container.client.RoundTripTimes`)."""
+        """The counts so far (:class:`container.client.RoundTripTimes`)."""
         cdef int index, shift
         cdef list buckets = []
         if self._counts != NULL:

@@ -22,8 +22,8 @@ cdef class RoundTrips(PythonEgressHandler):
     """Sends messages of ``length`` bytes to a service that sends each back; it is the listener of the client that does.
 
     An answer counts when it is the next message, byte for byte: a session's messages are answered in their order. Any
-    other message is counted in :attr:`others`. What is no message goes to ``listener``. Raises ConfigurationError for a
-    length below 8, which is what the number in each message takes.
+    other message is counted in :attr:`others`. Other events go to ``listener``. Raises ConfigurationError for a length
+    below 8, which is what the number in each message takes.
     """
 
     cdef readonly Py_ssize_t length

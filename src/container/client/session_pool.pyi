@@ -22,7 +22,7 @@ class PooledSessionState(enum.IntEnum):
     CONNECTED = 1
     CLOSED = 2
     WAITING = 3
-    """It was lost, and is to be connected again after a while."""
+    """It was lost, and connects again after a while."""
 
 @final
 class PooledSession:

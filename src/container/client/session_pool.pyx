@@ -67,7 +67,7 @@ class PooledSessionState(enum.IntEnum):
     CONNECTED = 1
     CLOSED = 2
     WAITING = 3
-    """It was lost, and is to be connected again after a while."""
+    """It was lost, and connects again after a while."""
 
 
 cdef object _credentials_error(object error):
@@ -171,7 +171,7 @@ cdef class SessionPool(FragmentHandler):
     """Sessions that share one Aeron client; made by :meth:`connect`.
 
     **One thread uses a pool** and its sessions, as with AeronCluster. **Call :meth:`poll` often.** The listener of the
-    context receives for all sessions, by their ids, but for those that have a listener of their own.
+    context receives for all sessions, by their ids, except those that have a listener of their own.
     """
 
     cdef readonly AeronCluster cluster          # has the streams, and a session that is nobody's: the first
@@ -219,7 +219,7 @@ cdef class SessionPool(FragmentHandler):
         sessions. At most ``max_connecting`` connects are under way.
 
         A session that was connected and is lost is connected again, and so are all when their streams are: ``policy``
-        (ReconnectPolicy) says when, ``callbacks`` (PoolListener) is notified. What a lost session was asked ends with
+        (ReconnectPolicy) says when, ``callbacks`` (PoolListener) is notified. Requests of a lost session end with
         RequestClosedError.
         """
         check_requests(correlate, resend)
@@ -233,7 +233,7 @@ cdef class SessionPool(FragmentHandler):
     @staticmethod
     def _over(AeronCluster cluster not None, requests, int max_connecting, policy, callbacks, connect):
         """A pool that takes over a connected client. ``connect`` begins another connect (AsyncConnect), or returns None
-        when it is to be asked again."""
+        when the pool should ask again."""
         cdef SessionPool pool = SessionPool.__new__(SessionPool)
         pool.max_connecting = max_connecting
         pool.policy = ReconnectPolicy() if policy is None else policy
@@ -311,8 +311,8 @@ cdef class SessionPool(FragmentHandler):
         return None if self._requests is None else self._requests.counts
 
     def metrics(self):
-        """What the pool has done so far, with all of its sessions (:class:`container.client.ClientMetrics`). On the
-        pool's thread, also when it is closed."""
+        """Counts of the pool and all of its sessions so far (:class:`container.client.ClientMetrics`). Call it on the
+        pool's thread, also after the close."""
         now, ended = self.cluster.metrics(), self._ended
         return replace(
             now, sent=ended.sent + now.sent, received=ended.received + now.received,
@@ -329,9 +329,9 @@ cdef class SessionPool(FragmentHandler):
     def open(self, listener=None, credentials_supplier=None):
         """Begin to connect a session and return it (PooledSession); polls do the rest, within the message timeout.
 
-        ``listener`` and ``credentials_supplier`` are for this session (None: those of the context). What became of it
-        is in :attr:`PooledSession.state` and :attr:`PooledSession.error`. A first connect that fails is not tried
-        again.
+        ``listener`` and ``credentials_supplier`` are for this session (None: those of the context).
+        :attr:`PooledSession.state` and :attr:`PooledSession.error` have the result. A first connect that fails is not
+        tried again.
         """
         cdef PooledSession session
         self._check_open()

@@ -1,7 +1,7 @@
 """Decides when a client whose leader is silent probes, and what becomes of its session then. No I/O.
 
 A probe is a whole new connect beside the session that there is. A node that starts again leads in another term, so the
-term that a probe finds says whether the session is still there: a session of the only member ends with its node. Of
+term that a probe finds says whether the session is still there: a session of the only member ends with its node. With
 several members a session outlives its leader, whose successor sends an event; it gets more time for that.
 
 Silence is counted only while a word is owed: a request waits for its reply, there is no leader, nobody takes what is
@@ -27,8 +27,8 @@ _SUCCESSOR_NS = 2 * _NS_PER_S  # for the event of a new leader of several member
 
 
 class Signs(NamedTuple):
-    """Traffic of a session so far: ``heard`` and ``sent`` count messages of both directions; ``is_owed`` is whether
-    a word of the cluster is to be expected; ``is_connected`` whether there is a leader."""
+    """Traffic of a session so far: ``heard`` and ``sent`` count messages of both directions; ``is_owed`` is whether the
+    cluster owes a message; ``is_connected`` whether there is a leader."""
 
     heard: int
     sent: int
@@ -75,7 +75,7 @@ class Silence:
         self.due_ns: int | None = None if policy.probe_after is None else now_ns + self._step_ns
 
     def look(self, signs: Signs, now_ns: int, *, is_unsent: bool) -> bool:
-        """Look at the session; True when a probe is to be begun. ``is_unsent``: a message waits to be accepted.
+        """Look at the session; return True when it is time for a probe. ``is_unsent``: a message waits to be accepted.
 
         Nothing is begun while one is under way: only the caller knows that.
         """

@@ -1,1 +1,1 @@
-"""What every room may use: errors' texts, values, regular files, forks, logging; nothing of Aeron's streams."""
+"""Helpers for every room: error texts, values, regular files, forks, logging; nothing about Aeron's streams."""

@@ -111,7 +111,7 @@ def _signature_takes(callback: Any, count: int) -> bool:
 
 
 def _unwrapped(callback: Any) -> Any:
-    """What a partial or a callable object calls in the end."""
+    """The function that a partial or a callable object finally calls."""
     for _ in range(100):  # an object whose __call__ is another such object never ends
         if isinstance(callback, functools.partial):
             callback = callback.func

@@ -35,9 +35,9 @@ class ChannelUri:
 
     @classmethod
     def parse(cls, text: str) -> ChannelUri:
-        """The parts of ``text``; raises ConfigurationError, which names the text, when it is no channel URI.
+        """The parts of ``text``; raises ConfigurationError, which names the text, when it is not a channel URI.
 
-        Of a parameter given twice the last value counts, as upstream.
+        If a parameter is given twice, its last value counts, as upstream.
         """
         if not isinstance(text, str):
             raise ConfigurationError(f"a channel must be a string, not {shown(text)}")

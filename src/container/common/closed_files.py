@@ -55,7 +55,7 @@ _umask = _Umask()
 def closed_to_others() -> Iterator[None]:
     """Have all that this process creates meanwhile be 0640, and 0750 for directories, at most.
 
-    A stricter umask stays. What other threads create in that time has these rights as well.
+    A stricter umask stays. Files that other threads create in that time have these rights as well.
     """
     _umask.tighten()
     try:

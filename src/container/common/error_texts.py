@@ -1,4 +1,4 @@
-"""What distinguishes an exception from others, and its text: both of bounded length, whatever the exception is.
+"""The identity of an exception, and its text: both of bounded length, whatever the exception is.
 
 An exception may come from a service, so nothing of it is trusted: its message may have megabytes, its traceback and its
 chain of causes thousands of members, and each of its methods and attributes may raise, even SystemExit.
@@ -109,7 +109,7 @@ def shorten(text: str, length_max: int) -> str:
 
 
 def type_name(error: BaseException) -> str:
-    """The name of an exception's type with its module, but for what Python has built in."""
+    """The name of an exception's type with its module; built-in types have no module."""
     kind = type(error)
     module = _module_of_type(kind)
     name = shorten(_name_of_type(kind), _NAME_LENGTH_MAX)
@@ -122,8 +122,8 @@ def type_name(error: BaseException) -> str:
 def message_of(error: BaseException, *, is_shown: bool = True) -> str:
     """An exception's message, shortened.
 
-    With ``is_shown=False`` it is left out, but for what the container itself says: its events, and why the agent ended
-    unless an exception of the service is the cause.
+    ``is_shown=False`` leaves it out, except for the container's own texts: its events, and why the agent ended unless
+    an exception of the service is the cause.
     """
     if not (is_shown or issubclass(type(error), Event) or is_plain_end(error)):
         return _HIDDEN
@@ -169,10 +169,10 @@ def has_stack(error: BaseException) -> bool:
 
 
 def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, int]:
-    """What distinguishes an error from others: its place (type and stack, with those of the causes), and all of it.
+    """Two hashes that distinguish an error: of its place (type and stack, with those of the causes), and of all of it.
 
     An error that was never raised has no stack: there the begin of its message counts as the place, up to the first
-    colon and without digits. What others sent, such as a channel, stands behind that, and makes no places.
+    colon and without digits. Text from others, such as a channel, stands behind that, and makes no new places.
     """
     places: list[object] = []
     messages: list[object] = []
@@ -193,7 +193,7 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
 
 
 def kind_of(error: BaseException) -> int:
-    """What distinguishes kinds of errors: the type and the line that raised it, and those of its causes.
+    """A hash of the kind of error: the type and the line that raised it, and those of its causes.
 
     Code alone makes kinds, whatever clients send. An error that was never raised counts by the begin of its message, as
     in :func:`identify`.
@@ -221,8 +221,8 @@ def error_text(error: BaseException, *, has_message: bool = True) -> str:
     """The text under which an exception is recorded, of at most about 16 KiB; nothing of it can make this raise.
 
     The first line is its type, category and message, the next one the remark, if there is one. A traceback with the
-    chain of causes follows, unless the exception is an :class:`~container.errors.Event` or was never raised. Of what is
-    too long the middle is left out.
+    chain of causes follows, unless the exception is an :class:`~container.errors.Event` or was never raised. A longer
+    text loses its middle.
 
     Args:
         error: the exception.
@@ -365,7 +365,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _edges(text: str) -> object:
-    """Of a long text the ends and the length: enough to tell it by, and quick to compare."""
+    """The ends and the length of a long text: enough to recognise it, and quick to compare."""
     if len(text) <= 2 * _EDGE_LENGTH:
         return text
     return text[:_EDGE_LENGTH], text[-_EDGE_LENGTH:], len(text)

@@ -1,4 +1,4 @@
-"""What a forked child may not use: objects that share memory, files or threads with the process that made them.
+"""Objects that a forked child may not use: they share memory, files or threads with the process that made them.
 
 Such an object calls :func:`own` when it gets hold of these. In a forked child its ``_disown`` is called before anything
 else runs there: it lets go of all that is shared, so that the checks which every call makes anyway refuse it, with
@@ -43,9 +43,9 @@ def refusal(what: str, owner: str, process_id: int) -> ForkedError:
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """End a child that has come back to where only its parent goes on; no ``atexit`` function is called.
+    """End a child that has come back to a place where only its parent may continue; no ``atexit`` function is called.
 
-    What ended the agent is looked through for what the child raised.
+    Look for the child's own error in the error that ended the agent.
 
     The exit code is that of a SystemExit, else 1, and then standard error has the reason.
     """

@@ -26,7 +26,7 @@ def keep(error: BaseException) -> None:
         number = _raised_by(error)
         if number is not None:
             _thread.interrupt_main(number)
-    except Exception:  # no memory, or a handler that is no function of Python's
+    except Exception:  # no memory, or a handler that is not a function of Python's
         return
 
 

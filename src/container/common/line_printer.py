@@ -1,7 +1,8 @@
-"""Prints lines on standard error and standard output without waiting for whoever should read them.
+"""Prints lines on standard error and standard output without waiting for their reader.
 
 A pipe that nobody reads, or a terminal that is stopped, would otherwise hold up the agent's thread, and so the member.
-What does not fit is lost and counted; the flags of a descriptor, which other processes may share, stay as they are.
+Lines that do not fit are lost and counted; the flags of a descriptor, which other processes may share, stay as they
+are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NS_PER_MS = 1_000_000
 
 @dataclass
 class _Output:
-    """What has become of the lines for one descriptor."""
+    """The lines written and lost for one descriptor."""
 
     lost_count: int = 0  # or cut, since the last one that was written
     is_cut: bool = False  # within a line
@@ -37,7 +38,7 @@ def print_line(text: str, stream: TextIO | None) -> None:
     """Print a line, unless the stream is missing, closed, full, read by nobody or broken otherwise. Never raise.
 
     Wait at most 50 ms for a reader, and after that not at all for a second. The first line that is written after lost
-    ones says how many those were. A stream that is no plain file of Python's is printed to as it is.
+    ones says how many those were. A stream that is not a plain file of Python's is printed to as it is.
     """
     if stream is None:
         return
@@ -54,7 +55,7 @@ def print_line(text: str, stream: TextIO | None) -> None:
 def non_blocking_copy(descriptor: int) -> int:
     """A new descriptor of the same pipe or terminal to which a write never waits; where there is none, a plain copy.
 
-    Only Linux has one, by opening it anew; nor has a socket or a file.
+    Only Linux has one, by reopening it; sockets and files have none.
 
     Raises OSError when the descriptor is not open, or there is no room for another one.
     """

@@ -1,4 +1,4 @@
-"""What the container reports to Python's `logging`: it never raises, and never waits for a reader of standard error."""
+"""The container's reports to Python's `logging`: they never raise, and never wait for a reader of standard error."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def log_as_the_environment_says() -> None:
     """The same with the level of ``AERON_CLUSTER_LOG_LEVEL`` (info) and the format of ``AERON_CLUSTER_LOG_FORMAT``.
 
     Raises:
-        ConfigurationError: a variable has a value that is none of its choices.
+        ConfigurationError: a variable has a value that is not one of its choices.
     """
     log_to_stderr(choice(LEVEL_VARIABLE, LOG_LEVELS, "info"), choice(FORMAT_VARIABLE, LOG_FORMATS, "text"))
 

@@ -1,4 +1,4 @@
-"""What a main program needs around its work: the first reason to end it, signals among them, and where a crash came."""
+"""The frame around a main program's work: the first reason to end it, signals among them, and the place of a crash."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_go, after
 
 
 def _is_ignored(number: signal.Signals) -> bool:
-    """Whether whoever started the program wants it to go on, as ``nohup`` does for SIGHUP."""
+    """Whether the program was started to ignore the signal, as ``nohup`` does for SIGHUP."""
     return signal.getsignal(number) is signal.SIG_IGN
 
 
 class Starting(Protocol):
-    """What is being made while a signal may interrupt it."""
+    """A part under construction, which a signal may interrupt."""
 
     is_starting: bool
     """True while whoever catches a signal may raise."""

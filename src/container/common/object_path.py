@@ -28,7 +28,7 @@ def search_current_directory() -> None:
 
 
 def load_object(path: str, setting: str) -> Any:
-    """What ``package.module:Name`` names; ``Name`` may have dots.
+    """Return the object that ``package.module:Name`` names; ``Name`` may have dots.
 
     Args:
         path: the text.
@@ -62,7 +62,7 @@ def load_object(path: str, setting: str) -> Any:
 
 
 def create_object(path: str, setting: str) -> Any:
-    """What the class or the function that ``path`` names makes without arguments, or the object itself if it is none.
+    """Call the class or function that ``path`` names without arguments; return any other object as it is.
 
     Raises ConfigurationError as :func:`load_object`, and when the class or the function fails.
     """

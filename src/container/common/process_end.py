@@ -27,7 +27,7 @@ class Stage(IntEnum):
     """When an object is closed: before what it uses. Objects of one stage are closed from the newest to the oldest."""
 
     POOL = 0
-    """What has clients of clusters, asyncio's among them; and exporters."""
+    """Pools of cluster clients, asyncio's among them; and exporters."""
     CLIENT = 1
     """Clients of clusters: their sessions end while a member in this process still takes that."""
     NODE = 2

@@ -22,7 +22,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
 
     Raises:
         IsADirectoryError: it is a directory.
-        OSError: it cannot be opened, or is a pipe, a device or anything else that is no regular file.
+        OSError: it cannot be opened, or is a pipe, a device or anything else that is not a regular file.
     """
     descriptor = os.open(path, flags | _FLAGS, mode)
     try:
@@ -30,7 +30,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
         if stat.S_ISDIR(found):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         if not stat.S_ISREG(found):
-            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
     except BaseException:
         os.close(descriptor)
         raise
@@ -42,7 +42,7 @@ def read_regular(path: str | os.PathLike[str], length_max: int) -> bytes:
 
     Raises:
         IsADirectoryError: it is a directory.
-        OSError: it cannot be read, is no regular file, or is longer.
+        OSError: it cannot be read, is not a regular file, or is longer.
     """
     descriptor = open_regular(path)
     try:

@@ -20,7 +20,7 @@ def compose_version(major: int, minor: int, patch: int) -> int:
 
 
 def parse_version(text: str) -> int:
-    """The number of a version such as ``1.2.3``. Raises ConfigurationError when the text is none."""
+    """The number of a version such as ``1.2.3``. Raises ConfigurationError for any other text."""
     parts = text.strip().split(".") if isinstance(text, str) and text.isascii() else []
     if len(parts) != 3 or not all(part.isdigit() and len(part) <= 3 for part in parts):
         raise ConfigurationError(f"not a version: {shown(text)}; write major.minor.patch, such as 1.2.3")

@@ -34,7 +34,7 @@ def shown_path(path: object) -> str:
 
 
 def suggestion(name: object, known: Iterable[str], otherwise: str) -> str:
-    """What an error says behind an unknown name: which of the known ones is near it, or else where they are found."""
+    """The advice behind an unknown name in an error: the known name near it, or else where to find the names."""
     import difflib
 
     if isinstance(name, str) and len(name) <= _MAX_NAME_LENGTH:

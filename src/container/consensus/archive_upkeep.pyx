@@ -1,4 +1,4 @@
-"""What a member asks its archive for beside the cluster's work: one thing after the other.
+"""A member's requests to its archive besides the cluster's work: one after the other.
 
 It validates the recording log when a tool asks for that, and removes what is no longer needed.
 """
@@ -55,7 +55,7 @@ cdef class ArchiveUpkeep:
         return 0
 
     cdef int poll(self, bint may_begin, int64_t now_ns) except -1:
-        """Go on, or begin where that may be; how much was done."""
+        """Continue, or begin if ``may_begin``; how much was done."""
         if self._work is None:
             if not may_begin:
                 return 0

@@ -1,4 +1,5 @@
-"""What backups and standbys ask a member for, and its answers. Upstream: SessionManager.java, ConsensusPublisher.java.
+"""Requests of backups and standbys to a member, and its answers. Upstream: SessionManager.java,
+ConsensusPublisher.java.
 
 A request is the ``action`` of a session that never comes into the log: once its client is authenticated and the
 authorisation service allows its ``template_id``, it is answered, and the session ends.
@@ -171,7 +172,7 @@ class BackupAnswers:
         self.log_position: int | None = None
 
     def backup_response(self, correlation_id: int, log_position: int) -> bytes | None:
-        """What a backup needs to know; None while there is no term."""
+        """The answer to a backup's query; None while there is no term."""
         last_term = self._recording_log.find_last_term()
         if last_term is None:
             return None

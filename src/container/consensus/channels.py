@@ -76,7 +76,7 @@ def log_publication_channel(
 
 
 def term_length(channel: str) -> int:
-    """What a channel says of the length of its terms, in bytes; 0 where it says nothing."""
+    """The term length that a channel names, in bytes; 0 where it names none."""
     length = ChannelUri.parse(channel).get("term-length")
     return 0 if length is None else parse_quantity(length, SIZE_FACTORS) or 0
 
@@ -189,8 +189,8 @@ def ingress_subscription_channels(
 class EgressChannels:
     """The channels of clients' egress, and of answers to backups, made of those that they ask for.
 
-    Whoever reaches the ingress chooses a text that this member's driver takes: how much memory it costs, and whom it
-    reaches, is bounded here, before anybody is authenticated. Nothing is looked up: a name service would hold up all.
+    Anyone who reaches the ingress chooses a text that this member's driver takes. Its memory and its destination are
+    bounded here, before anybody is authenticated. Nothing is looked up: a name service would hold up all.
 
     Args:
         template: the setting ``egress_channel``, whose parameters count, whatever was asked for.
@@ -224,7 +224,7 @@ class EgressChannels:
         """The channel on which a client is answered on a stream.
 
         A longer term than allowed is made as long as allowed, and what no egress needs is left out. Raises
-        ConfigurationError for what is no channel, or is one of the cluster's own.
+        ConfigurationError for what is not a channel, or is one of the cluster's own.
         """
         uri = ChannelUri.parse(requested)
         if uri.prefix:
@@ -359,7 +359,7 @@ def _host_and_port(endpoint: str) -> tuple[str, str]:
 
 
 def _may_be_same(host: str, own: str) -> bool:
-    """Whether a host may be the one of ours: two addresses that differ are not, but for those that stand for any."""
+    """Whether a host may be our own. Two different addresses are not, unless one stands for any address."""
     try:
         addresses = ipaddress.ip_address(host), ipaddress.ip_address(own)
     except ValueError:

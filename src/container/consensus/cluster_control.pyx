@@ -1,4 +1,4 @@
-"""What tools and clients ask a cluster to do: by the toggles of its leader's counters, and by admin requests."""
+"""Control of a cluster by tools and clients: the toggles of its leader's counters, and admin requests."""
 from libc.stdint cimport int32_t, int64_t
 
 from container.codecs.cluster cimport (

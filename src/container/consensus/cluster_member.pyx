@@ -228,7 +228,7 @@ cdef class ClusterMembers:
         return count >= self.threshold
 
     def become_candidate(self, int64_t candidate_term_id):
-        """Forget all votes for this member's new candidacy, but for its own."""
+        """Forget all votes except this member's own, for its new candidacy."""
         cdef ClusterMember member
         for member in self.members:
             member.is_ballot_sent = member is self.this_member
@@ -236,7 +236,7 @@ cdef class ClusterMembers:
             member.candidate_term_id = candidate_term_id if member is self.this_member else NULL_VALUE
 
     def is_unanimous_candidate(self, int32_t graceful_closed_leader_id):
-        """Whether each member, but for a leader that closed in order, would vote for this one, and they are enough."""
+        """Whether each member, except a leader that closed in order, would vote for this one, and they are enough."""
         cdef ClusterMember member
         cdef int count = 0
         for member in self.members:
@@ -256,7 +256,7 @@ cdef class ClusterMembers:
         return count >= self.threshold
 
     def is_unanimous_leader(self, int64_t candidate_term_id, int32_t graceful_closed_leader_id):
-        """Whether each member, but for a leader that closed in order, voted for this one, and they are enough."""
+        """Whether each member, except a leader that closed in order, voted for this one, and they are enough."""
         cdef ClusterMember member
         cdef int count = 0
         for member in self.members:
@@ -335,14 +335,14 @@ def parse_cluster_members(str text not None):
         attributes = item.split(",")
         if not MIN_ATTRIBUTES <= len(attributes) <= MAX_ATTRIBUTES or "" in attributes:
             raise ConfigurationError(
-                f"cluster_members: {shown(item)} is no member: it takes {_ATTRIBUTES}, such as {_EXAMPLE}")
+                f"cluster_members: {shown(item)} is not a member: it takes {_ATTRIBUTES}, such as {_EXAMPLE}")
         try:
             member_id = int(attributes[0])
         except ValueError:
             member_id = -1
         if not 0 <= member_id <= 0x7FFF_FFFF:
             raise ConfigurationError(
-                f"cluster_members: the id {shown(attributes[0])} of {shown(item)} is no number from 0 to 2147483647")
+                f"cluster_members: the id {shown(attributes[0])} of {shown(item)} is not a number from 0 to 2147483647")
         if any([member.id == member_id for member in members]):
             raise ConfigurationError(f"cluster_members: the id {member_id} is given to two members in {shown(text)}")
         members.append(ClusterMember(member_id, attributes[1:]))

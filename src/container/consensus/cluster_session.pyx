@@ -167,7 +167,7 @@ cdef class ClusterSession:
         return 0
 
     cdef int refuse(self, int32_t code, str detail) except -1:
-        """It is to be told an EventCode and a text, and to end."""
+        """Send it an EventCode and a text, and end it."""
         self.refusal = (code, detail)
         self.state = REJECTED
         return 0
@@ -184,7 +184,7 @@ cdef class ClusterSession:
         return 0
 
     cdef int closing(self, int32_t close_reason) except -1:
-        """It is to be closed: at the next check of the sessions if not at once."""
+        """Close it: at the next check of the sessions if not immediately."""
         self.close_reason = close_reason
         self.is_open_event_pending = self.is_new_leader_event_pending = False
         self.state = CLOSING
@@ -196,7 +196,7 @@ cdef class ClusterSession:
         return 0
 
     cdef int restore(self) except -1:
-        """Its close event was lost with the leader that appended it: it is to be closed again."""
+        """Close it again: its close event was lost with the leader that appended it."""
         self.closed_log_position = NULL_POSITION
         self.state = CLOSING
         return 0
@@ -208,7 +208,7 @@ cdef class ClusterSession:
         return 0
 
     cdef int load(self, int64_t correlation_id, int64_t opened_log_position, int32_t close_reason) except -1:
-        """What a snapshot has of it."""
+        """Set the state that a snapshot has of it."""
         self.correlation_id = correlation_id
         self.opened_log_position = opened_log_position
         self.close_reason = close_reason

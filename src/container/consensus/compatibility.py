@@ -1,4 +1,4 @@
-"""Whether this member may go on with a snapshot or a log: its unit of time and its version of the application."""
+"""Whether this member may continue a snapshot or a log: its unit of time and its version of the application."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Settings(Protocol):
 
 
 class Expected(Protocol):
-    """What a member was configured with."""
+    """The configuration of a member."""
 
     @property
     def cluster_clock(self) -> ClusterClock:
@@ -24,7 +24,7 @@ class Expected(Protocol):
 
     @property
     def app_version_validator(self) -> Callable[[int, int], bool]:
-        """Whether a version, the first, may go on with another one, the second."""
+        """The check whether a version, the first argument, may continue the state of another one, the second."""
 
     @property
     def settings(self) -> _Settings:
@@ -32,7 +32,7 @@ class Expected(Protocol):
 
 
 def check_compatible(expected: Expected, time_unit: int, app_version: int, what: str) -> None:
-    """Raise ClusterError unless a member may go on with ``what``: "log" or "snapshot"."""
+    """Raise ClusterError unless a member may continue ``what``: "log" or "snapshot"."""
     own_unit, own_version = expected.cluster_clock.time_unit, expected.settings.app_version
     if time_unit != own_unit:
         raise ClusterError(

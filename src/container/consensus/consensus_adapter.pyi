@@ -1,4 +1,4 @@
-"""What the consensus stream brings to a member: what the others say, and requests of backups and standbys."""
+"""The consensus stream in: messages of the other members, and requests of backups and standbys."""
 
 from typing import final
 

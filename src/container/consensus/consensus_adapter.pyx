@@ -1,6 +1,6 @@
-"""What the consensus stream brings to a member: what the others say, and requests of backups and standbys.
+"""The consensus stream in: messages of the other members, and requests of backups and standbys.
 
-Upstream: ConsensusAdapter.java. A message that is none, or fails, is reported and passed over: it must not disturb the
+Upstream: ConsensusAdapter.java. Malformed and failing messages are reported and skipped: they must not disturb the
 rest. So is one that says it is from no other member of this cluster, or is for another one; messages do not name their
 cluster. A request whose sender is gone by now is not answered.
 

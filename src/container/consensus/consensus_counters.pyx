@@ -1,7 +1,7 @@
 """The counters by which a consensus module shows what it does; tools and services look for their types and keys.
 
 Upstream: ConsensusModule.java (Context.conclude), ClusterCounters.java, RecoveryState.java. The key of each is the
-cluster id (int32), but for the recovery state.
+cluster id (int32), except for the recovery state.
 """
 import struct
 
@@ -50,7 +50,7 @@ cdef class ConsensusModuleCounters:
 
     Raises ClusterError when a consensus module of that cluster is there already, also one that was killed, until the
     driver's client liveness timeout is over; and what the client raises: RegistrationError when there is no room for a
-    counter, DriverTimeoutError when the driver is gone. Nothing is to be closed then.
+    counter, DriverTimeoutError when the driver is gone. There is nothing to close then.
     """
 
     def __init__(self, Client client not None, int32_t cluster_id, *, int64_t cycle_threshold_ns,

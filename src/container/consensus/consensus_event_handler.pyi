@@ -1,4 +1,4 @@
-"""What the adapters call with what they decoded: implemented by the agent of the consensus module."""
+"""The calls of the adapters with decoded messages: implemented by the agent of the consensus module."""
 
 from container.agent.agent import Agent
 

@@ -1,4 +1,4 @@
-"""What the adapters call with what they decoded: implemented by the agent of the consensus module."""
+"""The calls of the adapters with decoded messages: implemented by the agent of the consensus module."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.agent.agent cimport Agent
@@ -9,7 +9,7 @@ from container.transport.streams cimport Image
 
 
 cdef class ConsensusEventHandler(Agent):
-    """Base of the agent. An event that is not handled is passed over; a message of another member is reported then."""
+    """Base of the agent. An event without a handler is ignored; a message of another member is then reported."""
 
     cpdef int report(self, object error) except -1:
         """Count an error (an exception) and write it to the error log; it ends nothing."""

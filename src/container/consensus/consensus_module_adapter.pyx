@@ -1,7 +1,7 @@
-"""What services and tools ask of the consensus module, over IPC (stream 105). Upstream: ConsensusModuleAdapter.java.
+"""Requests of services and tools to the consensus module, over IPC (stream 105). Upstream: ConsensusModuleAdapter.java.
 
-A message that is none is reported and passed over; so is what the agent refuses of one that is well formed. What a
-service says about itself cannot end the others.
+Malformed messages are reported and skipped; so are well-formed ones that the agent refuses. A service's message about
+itself cannot end the others.
 """
 from libc.stdint cimport uint8_t
 

@@ -440,7 +440,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cdef int64_t _max_payload_length(self) except -1:
-        """Of a session message in the log (bytes): the same on each member, whether it writes it or reads it."""
+        """The longest payload of a session message in the log (bytes): the same on each member, for writing and
+        reading."""
         cdef int64_t length = self.log_publisher.max_payload_length()
         cdef int64_t term_length = self._new_log_term_length
         if length > 0:
@@ -772,7 +773,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cdef int _check_version(self, int32_t time_unit, int32_t app_version) except -1:
-        """End this member where it may not go on with the log, or with its leader."""
+        """End this member where it may not continue the log, or follow its leader."""
         try:
             check_compatible(self.context, time_unit, app_version, "log")
         except Exception as error:              # of a validator of the user's as well: this event does not come again

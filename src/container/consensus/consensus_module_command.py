@@ -17,7 +17,7 @@ def consensus_module_parser(make: Callable[..., argparse.ArgumentParser], progra
     """The parser of what follows ``aeron-cluster consensus-module``; its result has ``command``, to be called."""
     parser = make(
         prog=program,
-        description="Run the consensus module of a member beside a media driver and an archive, until a tool ends "
+        description="Run the consensus module of a member next to a media driver and an archive, until a tool ends "
         "the cluster, Ctrl-C or SIGTERM.",
         epilog="Options override the environment variable in brackets, which overrides the file of --config.",
     )

@@ -1,7 +1,7 @@
 """The context of a consensus module: settings, what a program passes in, and what ``conclude()`` makes of both.
 
-What it takes from the operating system (files, time, random numbers) can be given instead: so a simulation makes the
-same consensus module as a main program.
+You can pass in everything that it takes from the operating system (files, time, random numbers). So a simulation makes
+the same consensus module as a main program.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class BackupRequests:
 
 
 class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
-    """What a consensus module is made of (upstream's ``ConsensusModule.Context``); for one consensus module.
+    """The parts and settings of one consensus module (upstream's ``ConsensusModule.Context``).
 
     Args:
         client: an open Aeron client of the caller's, in invoker mode, which stays open; nobody else may use it while
@@ -255,7 +255,7 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
         self._close_quietly(mark_file)
 
     def new_timer_service(self, handler: TimerHandler) -> TimerService:
-        """What keeps the timers, for the agent."""
+        """Make the timer service for the agent."""
         settings = self.settings
         if timer_service_of(settings.timer_service) == PRIORITY_HEAP:
             return PriorityHeapTimerService(handler)

@@ -1,4 +1,4 @@
-"""What a member says to the others of its cluster, on a publication to each."""
+"""A member's messages to the others of its cluster, on a publication to each."""
 
 from collections.abc import Callable
 from typing import final

@@ -1,7 +1,7 @@
-"""What a member says to the others of its cluster, on a publication to each. Upstream: ConsensusPublisher.java.
+"""A member's messages to the others of its cluster, on a publication to each. Upstream: ConsensusPublisher.java.
 
-A send tries up to three times and never waits. What was not sent then, as to a member that is not there or does not
-read, is not sent later: whoever needs it to arrive says it again.
+A send tries up to three times and never waits. A message that was not sent then, such as one to a member that is absent
+or does not read, is not sent later: the caller sends it again if it must arrive.
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -76,7 +76,8 @@ cdef class ConsensusPublisher:
     cpdef int poll_adds(self, int64_t now_ns) except -1:
         """Ask the driver for each publication that is missing, and look after the answers; how much was done (int).
 
-        What it refuses is reported and asked for again a second later. ``now_ns`` (int) is of the monotonic clock.
+        A publication that the driver refuses is reported, and asked for again a second later. ``now_ns`` (int) is of
+        the monotonic clock.
         """
         cdef int index, work_count = 0
         if self._missing_count > 0:

@@ -1,4 +1,4 @@
-"""What a client hears from the consensus module itself: events of its session, challenges, leaders, admin responses.
+"""The consensus module's own messages to a client: events of its session, challenges, leaders, admin responses.
 
 Upstream: EgressPublisher.java. A send tries up to three times to offer the message and never waits.
 """

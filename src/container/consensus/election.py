@@ -1,4 +1,4 @@
-"""Who leads: the election, with the states and messages of upstream's for any number of members.
+"""The election of a leader, with upstream's states and messages, for any number of members.
 
 Upstream: Election.java, ElectionState.java. It decides; what it decides is done by its host, the agent of the consensus
 module: publications, recordings, replays. No step waits: what upstream's waits for is begun in one step and looked
@@ -67,7 +67,7 @@ class _Preparation(enum.Enum):
 
 
 class Failures:
-    """What elections of a member have failed for since it last was well: those of a kind pause longer each time.
+    """The failures of a member's elections since it last was well: those of a kind pause longer each time.
 
     A member is well once it has led or followed for as long as the longest pause.
 
@@ -110,7 +110,7 @@ class Failures:
 class Election:
     """One election, from the loss of a leader, or the start of the node, to the next term.
 
-    Whatever a step or a handler raises goes to :meth:`handle_error`, and the election begins again.
+    Any error of a step or a handler goes to :meth:`handle_error`, and the election begins again.
 
     Args:
         host: does what the election decides.
@@ -527,7 +527,7 @@ class Election:
         self._enter(_S.NOMINATE, now_ns, reason)
 
     def _refuse_leader(self, leader: ClusterMember, message: NewLeadershipTerm) -> None:
-        """Do not follow a leader that goes on in a term before this member's vote: that may have made another leader.
+        """Do not follow a leader of a term before this member's vote: the vote may have made another leader.
 
         A native leader begins a new election, once this member's CanvassPosition says so. Upstream's leader hears
         nothing of that, and its own members would follow it: so does this one, when that ballot must be over.
@@ -611,7 +611,7 @@ class Election:
             elif self._members.count() > 1:
                 # The others wait for this member, which says that it leads: the services of another one may go on. A
                 # snapshot that is in the log may take long, on all of them.
-                self._check_deadline(now_ns, "services and archive to go on with the replay of the log")
+                self._check_deadline(now_ns, "services and archive to continue the replay of the log")
         return work_count + self._publish_as_leader(self._quorum_position(now_ns), now_ns)
 
     def _leader_init(self, now_ns: int) -> int:
@@ -649,7 +649,7 @@ class Election:
     def _quorum_position(self, now_ns: int) -> int:
         """Up to where a quorum of members has this leader's log, and this member too.
 
-        What a native member said before this leader's term counts only once a quorum has said so in this term.
+        Positions that native members reported before this leader's term count only once a quorum reports in this term.
         """
         return self._count_position(now_ns, is_strict=self.state is _S.LEADER_LOG_REPLICATION)
 
@@ -1024,7 +1024,7 @@ class Election:
                 return False
             if join_position != self.log_position:
                 raise ClusterEvent(
-                    f"the image of {what} joined at {join_position}, and this member's log goes on at "
+                    f"the image of {what} joined at {join_position}, and this member's log continues at "
                     f"{self.log_position}"
                 )
             self._host.begin_join_as_follower(self.is_leader_startup)
@@ -1100,7 +1100,7 @@ class Election:
             self._graceful_closed_leader_id = NULL_VALUE
 
     def _hear_leader(self, leader: ClusterMember, leadership_term_id: int, message: str) -> None:
-        """Go on with a leader that is followed, and begin again where there is one of a newer term."""
+        """Stay with the leader that is followed, and begin again where there is one of a newer term."""
         if leadership_term_id > self.leadership_term_id and leader is not self._this_member:
             if self.state is not _S.CLOSED:
                 raise ClusterEvent(

@@ -1,4 +1,4 @@
-"""What an election asks of the member that it runs in, and what members say in one: ports and messages.
+"""The ports of an election to the member that it runs in, and the messages of members in an election.
 
 Upstream: the calls of Election.java to ConsensusModuleAgent.java, ElectionState.java.
 """
@@ -18,7 +18,7 @@ APPEND_POSITION_FLAG_CATCHUP = 1
 
 
 class ElectionState(enum.IntEnum):
-    """What counter 207 shows."""
+    """The state of an election, as counter 207 shows it."""
 
     INIT = 0
     CANVASS = 1
@@ -86,7 +86,7 @@ class LogReplication(Protocol):
 
     @property
     def recording_id(self) -> int:
-        """Of the recording that it writes; -1 until it is known."""
+        """Id of the recording being written; -1 until known."""
 
     @property
     def position(self) -> int:
@@ -100,14 +100,14 @@ class LogReplication(Protocol):
         """Take a turn; how much was done. Raises when it fails or makes no progress."""
 
     def on_signal(self, correlation_id: int, recording_id: int, position: int, signal: int) -> None:
-        """What the archive says of a recording."""
+        """A signal of the archive about a recording."""
 
     def close(self) -> None:
         """End it; never raises."""
 
 
 class Settings(Protocol):
-    """What an election asks of the settings; durations are nanoseconds."""
+    """The settings that an election reads; durations are nanoseconds."""
 
     @property
     def startup_canvass_timeout_ns(self) -> int: ...
@@ -124,10 +124,10 @@ class Settings(Protocol):
 
 
 class ElectionHost(Protocol):
-    """What an election asks of the member; container.consensus.member_election_host implements it.
+    """The member as an election uses it; container.consensus.member_election_host implements it.
 
-    Nothing here waits. What is begun is looked after with the method of the same name that polls, once in each turn; it
-    raises where what was begun has failed or cannot come to an end, such as with services or archive gone.
+    Nothing here waits. For each method that begins something, the polling method of the same name continues it, once in
+    each turn. It raises where that has failed or cannot end, such as with services or archive gone.
     """
 
     @property
@@ -331,4 +331,4 @@ class ElectionHost(Protocol):
         """Send AppendPosition; whether it went."""
 
     def election_complete(self, now_ns: int) -> None:
-        """Go on as leader or follower of the election's term, with what its attributes say."""
+        """Continue as leader or follower of the election's term, according to its attributes."""

@@ -52,7 +52,7 @@ cdef class FollowerCatchups:
         self._recording, self._replays, self._reached, self._given_up = recording, {}, set(), []
 
     cdef int begin(self, ClusterMember follower, int64_t log_position, str endpoint) except -1:
-        """Replay the log to a member from a position on, unless that goes on already."""
+        """Replay the log to a member from a position on, unless a replay to it is in progress."""
         cdef CatchupReplay replay
         if follower.id in self._replays:
             return 0

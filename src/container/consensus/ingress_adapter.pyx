@@ -1,6 +1,6 @@
 """Clients' requests and messages in, over the network and over IPC. Upstream: IngressAdapter.java.
 
-A message that is none, is cut off or fails is reported and passed over: it must not disturb other clients.
+Malformed, truncated and failing messages are reported and skipped: they must not disturb other clients.
 """
 from libc.stdint cimport int32_t, uint8_t
 

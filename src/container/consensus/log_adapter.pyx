@@ -1,7 +1,7 @@
 """The log in: what a follower reads, and what a start replays, up to a position. Upstream: LogAdapter.java.
 
-What cannot be decoded or applied ends the member, different from upstream, which passes it over: it would not know what
-the others know, and its next snapshot would not either.
+A message that cannot be decoded or applied ends the member. Upstream skips it, but then the member's state, and its
+next snapshot, would lack what the others have.
 """
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 

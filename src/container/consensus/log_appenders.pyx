@@ -1,4 +1,4 @@
-"""What a leader appends to the log of its own accord: timers that have expired, and messages that services offer."""
+"""A leader's own entries in the log: timers that have expired, and messages that services offer."""
 from libc.stdint cimport int64_t, uint8_t
 
 from container.common.sealed cimport seal

@@ -1,4 +1,4 @@
-"""What of the log is committed, and what this member has done that is not: that is swept, or rolled back.
+"""The committed part of the log, and this member's effects beyond it: they are swept, or rolled back.
 
 A leader commits what a quorum of members has recorded in its term. Its timers, sessions, messages of services and
 states go ahead of that.
@@ -22,7 +22,7 @@ cdef enum:
 
 
 cdef class LogCommit:
-    """The commit position of this member, and what is to be undone where the log behind it is lost.
+    """The commit position of this member, and the effects to undo where the log behind it is lost.
 
     Args:
         context: concluded (ConsensusModuleContext).

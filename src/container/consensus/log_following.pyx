@@ -1,4 +1,4 @@
-"""What a follower reads of the leader's log, and says of it: the log is read up to what is committed and recorded here.
+"""A follower's reading of the leader's log, and its reports: it reads up to the position committed and recorded here.
 
 Upstream: ConsensusModuleAgent.java (consensusWork, catchupPoll, updateFollowerPosition).
 """

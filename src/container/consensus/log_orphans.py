@@ -77,13 +77,13 @@ class LogOrphans:
     def remove(self, archive: AsyncArchive, deadline: Deadline, kept: int = NULL_VALUE) -> Generator[None]:
         """Delete the recordings of noted sessions that the recording log does not name, and forget those sessions.
 
-        While it has no term, a session without a recording stays noted: an archive may be about to begin with it. What
-        the archive refuses is reported, and tried again the next time.
+        While it has no term, a session without a recording stays noted: an archive may be about to begin with it. A
+        deletion that the archive refuses is reported, and tried again the next time.
 
         Args:
-            archive: that has them.
-            deadline: for each to stop.
-            kept: a recording that goes on, and stays noted.
+            archive: the member's archive.
+            deadline: the time by which each must stop.
+            kept: an active recording, which stays noted.
 
         Raises OSError when the disk fails, TimedOutError when the archive does not answer.
         """
@@ -131,5 +131,5 @@ class LogOrphans:
 
 
 def _whole(content: bytes) -> bytes:
-    """What is noted whole: a crash may have torn the last one."""
+    """The complete notes: a crash may have torn the last one."""
     return content[: len(content) // _SESSION_ID.size * _SESSION_ID.size]

@@ -107,7 +107,7 @@ cdef class LogRecording:
         return 0 if entry is None else max(<int64_t> 0, <int64_t> entry.log_position)
 
     def start(self, *, str channel not None, int32_t stream_id, int32_t session_id, bint is_local, Image image=None):
-        """Have the archive record a session of a stream as the log, which goes on where its recording has ended.
+        """Have the archive record a session of a stream as the log, which continues where its recording has ended.
 
         ``image`` is this member's own of a stream that is not published here: the recording begins where that has
         joined only while it is there. Raises ClusterEvent when it has gone: the recording is not the log then.
@@ -126,7 +126,7 @@ cdef class LogRecording:
         self._listener.registration_id = active.registration_id
 
     def stop(self, int64_t recording_id):
-        """Stop a recording, if it goes on; return where it has ended (int)."""
+        """Stop a recording if it is active; return where it has ended (int)."""
         # The answer comes before the recording has ended.
         yield from answer(self._archive, self._archive.stop_recording_by_identity(recording_id))
         return (yield from stopped(self._archive, self._deadline, recording_id))
@@ -144,7 +144,7 @@ cdef class LogRecording:
             yield
 
     def make_plan(self, int64_t replicated_recording_id):
-        """Find from which snapshot and log position a start goes on; return the RecoveryPlan, which ``plan`` is then.
+        """Find the snapshot and log position from which a start continues; return the RecoveryPlan, also as ``plan``.
 
         Args:
             replicated_recording_id: the recording of the log, where that is known (int); -1: the recording log says it.
@@ -161,7 +161,7 @@ cdef class LogRecording:
             raise RecordingError(
                 f"the log ends at {log.stop_position}, before the snapshot at {snapshots[0].log_position}: a cut of "
                 "the power or a failed disk took what was not forced, and what was acknowledged behind the log's end "
-                "is in the snapshot alone; restore a backup, or have the node go on without that by `aeron-cluster "
+                "is in the snapshot alone; restore a backup, or have the node continue without that by `aeron-cluster "
                 "invalidate-latest-snapshot`", file=self._recording_log.path)
         self.plan = plan
         return plan

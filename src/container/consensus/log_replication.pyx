@@ -35,10 +35,10 @@ cdef class MemberLogReplication:
 
     Args:
         context: concluded (ConsensusModuleContext).
-        archive: of the member (AsyncArchive).
-        recording_id: of the log of the member, which goes on; -1: the copy is a new recording (int).
-        leader: whose log is copied (ClusterMember).
-        leader_recording_id: of it, in the leader's archive (int).
+        archive: the member's (AsyncArchive).
+        recording_id: id of the recording of the member's log to extend; -1: make a new recording (int).
+        leader: the member whose log is copied (ClusterMember).
+        leader_recording_id: id of the log's recording in the leader's archive (int).
         stop_position: where the copy ends (int).
     """
 
@@ -67,7 +67,7 @@ cdef class MemberLogReplication:
         return self.is_done or self.position != before
 
     def on_signal(self, int64_t correlation_id, int64_t recording_id, int64_t position, int signal):
-        """What the archive says of a recording."""
+        """A signal of the archive about a recording."""
         if self._request is None or not self._request.is_done or self._request.relevant_id != correlation_id:
             return
         if recording_id != NULL_VALUE:

@@ -1,8 +1,8 @@
 """The end of the log that another leader's log does not have is cut off. Upstream: Election.java (truncateLogEntry).
 
-First the archive cuts the recording, then the recording log says so. What a crash leaves in between, terms that reach
-behind the end of the recording, the next start mends (:meth:`RecordingLog.mend`). The other way round a member might
-lead with what is to be cut off, and begin its term in front of that.
+First the archive cuts the recording, then the recording log says so. A crash in between leaves terms that reach behind
+the end of the recording; the next start mends them (:meth:`RecordingLog.mend`). In the opposite order, a member might
+lead with the part to cut off, and begin its term before it.
 """
 from libc.stdint cimport int64_t
 

@@ -1,8 +1,7 @@
 """The elections of a member: begun, taken on, and all that they ask of it (container.consensus.election_host).
 
-What an election asks for is done elsewhere, and this is where the two meet: the leader's side in ``leader_log``, the
-follower's in ``follower_log`` and ``log_following``, the roll-back in ``term_preparation``, the replay in
-``member_log_replay``.
+Other modules do what an election asks for; this one connects them: the leader's side in ``leader_log``, the follower's
+in ``follower_log`` and ``log_following``, the roll-back in ``term_preparation``, the replay in ``member_log_replay``.
 """
 from libc.stdint cimport int32_t, int64_t
 

@@ -82,7 +82,7 @@ cdef class MemberServices:
         return self._acks.has_reached(log_position, self._ack_id)
 
     cdef list poll_acks(self):
-        """What they have acknowledged, of each its ServiceAck: only once all have."""
+        """The ServiceAck of each service, only once all have acknowledged."""
         cdef list acks = self._acks.poll_all()
         self._ack_id += 1
         return acks

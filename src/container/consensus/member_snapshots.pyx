@@ -83,7 +83,7 @@ cdef class MemberSnapshots:
         return 0
 
     cdef bint poll(self) except -1:
-        """Go on with what is being taken; whether that has ended now."""
+        """Continue taking the snapshot; return whether that has ended now."""
         if self._taking is None or not is_done(self._taking, self._on_failure):
             return False
         self._taking = None
@@ -91,7 +91,7 @@ cdef class MemberSnapshots:
         return True
 
     cdef bint poll_space(self) except -1:
-        """Go on asking for space; whether the archive has answered now."""
+        """Continue asking for space; return whether the archive has answered now."""
         if self._space_check is None or not is_done(self._space_check, self._refuse):
             return False
         self._space_check = None
@@ -176,8 +176,8 @@ cdef class MemberSnapshots:
         """Leave the cluster as it is: no snapshot is in the log."""
         self._fail(message_of(error))
         self._on_error(ClusterError(
-            f"no snapshot is taken, and the cluster goes on: {message_of(error)}; repair the cause, such as too little "
-            "space on the archive's disk, then ask again; `abort` ends a node without a snapshot"))
+            f"no snapshot is taken, and the cluster continues: {message_of(error)}; repair the cause, such as too "
+            "little space on the archive's disk, then ask again; `abort` ends a node without a snapshot"))
         self._termination.check_archive(error)
         self._counters.control_toggle.set(TOGGLE_NEUTRAL)
 

@@ -1,4 +1,4 @@
-"""What a member is at present: its state, its role, its term and its leader."""
+"""The present state of a member, its role, its term and its leader."""
 
 from typing import Any, final
 

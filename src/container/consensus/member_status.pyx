@@ -1,4 +1,4 @@
-"""What a member is at present: its state, its role, its term and its leader, as counters and the log's events show it.
+"""The present state of a member, its role, its term and its leader, as counters and the log's events show them.
 
 One thread changes it; any may read it.
 """

@@ -1,4 +1,4 @@
-"""How a member ends: with its cluster, once services and members have terminated, or because it cannot go on."""
+"""How a member ends: with its cluster, once services and members have terminated, or because it cannot continue."""
 from libc.stdint cimport int64_t
 
 from container.common.error_texts import message_of

@@ -1,4 +1,4 @@
-"""What the other members say while no election is in progress, and what this member does then.
+"""Messages of the other members while no election is in progress, and this member's reactions.
 
 Upstream: ConsensusModuleAgent.java (onCanvassPosition to onCommitPosition). Different from it, as in an election
 (container.consensus.election): a leader stands back for a native member that voted in a newer term; a leader of an

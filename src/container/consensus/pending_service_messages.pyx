@@ -1,8 +1,8 @@
 """Messages that a service has offered and that are not in the log yet.
 
 Each member hears its own services' messages and gives them consecutive ids, the same on all members, as services are
-deterministic. The leader appends them. What comes back with the log, or is committed, is dropped everywhere; so after
-a change of leader the new one goes on where the log ends, and nothing is in it twice.
+deterministic. The leader appends them. All members drop a message that comes back with the log, or is committed. So
+after a change of leader the new one continues where the log ends, and no message is in it twice.
 
 A message is kept with the header that it has in a snapshot: its timestamp is the position behind it in the log, or the
 greatest int64 while it is not appended. No call makes an object for a message. One thread at a time uses a tracker.

@@ -1,4 +1,4 @@
-"""What was appended at which log position, in order, until the log is committed so far; in C memory.
+"""Appended entries with their log positions, in order, until the log is committed that far; in C memory.
 
 Memory grows, and is given back only when the queue goes. One thread at a time uses a queue.
 """

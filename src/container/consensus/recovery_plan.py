@@ -1,4 +1,4 @@
-"""From which snapshots and which part of its log a member goes on. Upstream: RecordingLog.java, createRecoveryPlan.
+"""The snapshots and the part of its log from which a member continues. Upstream: RecordingLog.java, createRecoveryPlan.
 
 Upstream asks the archive and waits for the answer. Here the caller asks: :func:`needed_recording_id` says for which
 recording, and :func:`create_recovery_plan` takes the answer.
@@ -15,7 +15,7 @@ from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLo
 
 
 class Entries(Protocol):
-    """What is asked of a recording log, one that is open or one that was read."""
+    """A recording log as the plan uses it, open or read."""
 
     @property
     def path(self) -> str:
@@ -50,7 +50,7 @@ class Log:
     log_position: int
     """Where the last term ends, -1 while it is open."""
     start_position: int
-    """From where it is to be replayed: the snapshot's log position, or the recording's start without one."""
+    """Where the replay begins: the snapshot's log position, or the recording's start without one."""
     stop_position: int
     initial_term_id: int
     term_buffer_length: int
@@ -60,7 +60,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What a member's recording log and archive have."""
+    """The snapshots and the log in a member's recording log and archive."""
 
     last_leadership_term_id: int
     last_term_base_log_position: int

@@ -1,8 +1,8 @@
 """Which snapshots and which part of its log a member needs no more, and how they go. Upstream has no such thing.
 
-The newest snapshots are kept, and the log from the oldest of these on: a start goes on from any of them. What is in
-front of that goes in an order in which a crash at any point leaves a member that starts: the recordings of snapshots,
-then their entries in the recording log, which are no longer valid, and then whole segments of the log.
+The newest snapshots are kept, and the log from the oldest of these on: a start continues from any of them. Everything
+before that is deleted in an order in which a crash at any point leaves a member that starts: the recordings of
+snapshots, then their entries in the recording log, which are no longer valid, and then whole segments of the log.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from container.files.segments import segment_position
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """What a member that keeps some snapshots needs no more."""
+    """Snapshots and log that a member no longer needs."""
 
     entries: tuple[RecordingLogEntry, ...]
-    """Of older snapshots, in the order in which they count, invalid ones among them."""
+    """Entries of older snapshots, in the order in which they count, invalid ones among them."""
     recording_ids: tuple[int, ...]
     """Theirs, without those that anything else in the recording log names; each once."""
     log_position: int
@@ -89,11 +89,11 @@ def needed_log_position(
     """Return in front of which position the log may go, and who keeps more of it than this member does, or None.
 
     Args:
-        log_position: in front of which this member needs it no more.
-        is_leader: whether this member leads; members tell the leader alone how far they are.
-        leadership_term_id: the term now. Of another one a member's log may still be cut.
+        log_position: the position before which this member no longer needs it.
+        is_leader: whether this member leads; members report their progress to the leader alone.
+        leadership_term_id: the present term. A log of another term may still be cut.
         others: all members but this one.
-        backup_position: from which a backup that has asked may go on; None without one.
+        backup_position: the position from which a backup that has asked may continue; None without one.
     """
     if others and not is_leader:
         return 0, "only the leader knows how much of the log the other members have"

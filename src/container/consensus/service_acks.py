@@ -1,4 +1,4 @@
-"""What services acknowledge: that all of them have reached a position of the log. Upstream: ServiceAck.java."""
+"""Acknowledgements of services: that all of them have reached a position of the log. Upstream: ServiceAck.java."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ServiceAck:
 class ServiceAckQueues:
     """Acknowledgements in the order in which they came, one queue for each service.
 
-    What nobody waits for is given to ``on_error`` and dropped, whoever has sent it: upstream keeps it at the head of a
-    queue, where no snapshot and no election gets past it.
+    An unexpected acknowledgement goes to ``on_error`` and is dropped. Upstream keeps it at the head of a queue, where
+    it blocks every snapshot and election.
     """
 
     def __init__(self, service_count: int, on_error: Callable[[ClusterError], object]) -> None:
@@ -60,7 +60,7 @@ class ServiceAckQueues:
         return bool(self._queues[service_id])
 
     def has_reached(self, log_position: int, ack_id: int) -> bool:
-        """Have all services acknowledged this position? What they acknowledged before it is dropped."""
+        """Whether all services have acknowledged this position. Drops earlier acknowledgements."""
         for queue in self._queues:
             while queue and (queue[0].ack_id, queue[0].log_position) != (ack_id, log_position):
                 ack = queue.popleft()

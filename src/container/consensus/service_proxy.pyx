@@ -1,4 +1,4 @@
-"""What the consensus module sends to its services, and in answer to tools, over IPC (stream 104).
+"""The consensus module's messages to its services, and its answers to tools, over IPC (stream 104).
 
 Upstream: ServiceProxy.java. Each call is one attempt: whoever needs the message to arrive calls again.
 """
@@ -41,7 +41,7 @@ cdef class ServiceProxy:
     cdef bint join_log(
             self, int64_t log_position, int64_t max_log_position, int32_t member_id, int32_t log_session_id,
             int32_t log_stream_id, bint is_startup, int32_t role, str log_channel) except -1:
-        """JoinLog (40): where the log is to be read."""
+        """JoinLog (40): where to read the log."""
         cdef bytes channel = log_channel.encode("ascii")
         cdef uint32_t channel_length = <uint32_t> len(channel)
         cdef int64_t length = join_log_encoded_length(channel_length)

@@ -1,4 +1,5 @@
-"""Who has a session: connects, authentication, the open and close events in the log, time-outs, and their roll-back."""
+"""Sessions of clients: connects, authentication, the open and close events in the log, time-outs, and their
+roll-back."""
 
 from collections.abc import Callable
 from typing import final
@@ -15,7 +16,7 @@ SESSION_REJECTED: str
 
 @final
 class SessionDecision:
-    """What an authenticator decides about one client; valid only during the call."""
+    """An authenticator's decision about one client; valid only during the call."""
 
     @property
     def session_id(self) -> int: ...

@@ -1,11 +1,11 @@
-"""Who has a session: connects, authentication, the open and close events in the log, time-outs, and their roll-back.
+"""Sessions of clients: connects, authentication, the open and close events in the log, time-outs, and their roll-back.
 
 Upstream: SessionManager.java, ClusterSessionProxy.java. A client's session is open from its open event in the log to
 its close event; every member has the same sessions at the same log position, and only the leader has their egress.
 
-Better than upstream's: how many clients can wait for an answer that is no session is bounded, and so is the memory of
-their egress, which there must be before anybody is authenticated: the answer goes there. What an authenticator
-raises ends the client that it was asked about, and nothing else; snapshots have the sessions in the order of their ids.
+Better than upstream's: the number of clients that wait for an answer other than a session is bounded, and the memory of
+their egress, which there must be before anybody is authenticated: the answer goes there. An error of an authenticator
+ends only the client that it was asked about. Snapshots have the sessions in the order of their ids.
 """
 from collections import deque
 
@@ -60,7 +60,7 @@ _SESSION_TOO_LONG = "response channel and principal do not fit a message of the 
 
 
 cdef class SessionDecision:
-    """What an authenticator decides about one client; valid only during the call (upstream's SessionProxy)."""
+    """An authenticator's decision about one client; valid only during the call (upstream's SessionProxy)."""
     cdef ClusterSession _session
 
     cdef ClusterSession _open(self):
@@ -248,7 +248,7 @@ cdef class SessionManager:
         return 0
 
     cdef int _refuse(self, ClusterSession session, int32_t code, str detail, bint is_reported) except -1:
-        """Of a client that has no egress yet."""
+        """Refuse a client that has no egress yet."""
         session.refuse(code, detail)
         session.expect_one_answer(REFUSAL_TERM_LENGTH)
         self._refused.append(session)
@@ -279,7 +279,8 @@ cdef class SessionManager:
         return 0
 
     cdef int on_session_close(self, int64_t leadership_term_id, int64_t cluster_session_id) except -1:
-        """A client closes its session (SessionCloseRequest, 4). What the log does not take now is appended later."""
+        """A client closes its session (SessionCloseRequest, 4). An event that the log does not take now is appended
+        later."""
         cdef ClusterSession session = self.find(cluster_session_id)
         if session is not None and session.is_open():
             session.closing(CLOSE_REASON_CLIENT_ACTION)
@@ -354,7 +355,7 @@ cdef class SessionManager:
         return 0
 
     cdef int load_next_session_id(self, int64_t next_session_id) except -1:
-        """What a snapshot has of the ids."""
+        """Set the next session id from a snapshot."""
         self.next_session_id = self.next_committed_session_id = next_session_id
         return 0
 
@@ -441,7 +442,7 @@ cdef class SessionManager:
         return False
 
     def _give_up(self, ClusterSession session, error):
-        """What failed concerns one client: the others are served on."""
+        """The failure concerns one client: the others are still served."""
         self._on_error(error)
         if session.state != OPEN:               # else it is in the log: its OK is sent later
             session.refuse(EVENT_CODE_ERROR, _SESSION_FAILED)
@@ -608,7 +609,7 @@ cdef class SessionManager:
         return 0
 
     cdef int _take_former(self, int64_t now_ns) except -1:
-        """Let clients of former sessions be told, by the way of refusals: so many at a time, and a few publications.
+        """Notify clients of former sessions in the way of refusals: a limited number at a time, with few publications.
 
         A client that comes waits for few of these, and one that is gone holds up the others for a limited time.
         """
@@ -673,10 +674,10 @@ cdef class SessionManager:
         return 0
 
     cdef int restore_uncommitted(self, int64_t commit_position) except -1:
-        """The log ends at a position: what a client or a service has closed behind it is to be closed again.
+        """The log ends at a position: close again the sessions that a client or a service has closed behind it.
 
-        Who was silent has another session time-out in the next term, different from upstream: a leader that was cut off
-        heard nobody, and the log of the next one has what it missed.
+        A silent client has another session time-out in the next term, different from upstream: a leader that was cut
+        off heard nobody, and the next leader's log has what it missed.
         """
         cdef ClusterSession session
         self.sweep_uncommitted(commit_position)
@@ -691,8 +692,8 @@ cdef class SessionManager:
     cdef int follow(self) except -1:
         """Another member leads, whose log decides: what this one was about to close as leader is open there.
 
-        What a service has closed, each member is about to close. Different from upstream, where a former leader that
-        leads again closes sessions that went on meanwhile.
+        Sessions that a service has closed, each member is about to close. Different from upstream, where a former
+        leader that leads again closes sessions that were used meanwhile.
         """
         self._reopen(CLOSE_REASON_CLIENT_ACTION)
         return self._reopen(CLOSE_REASON_TIMEOUT)

@@ -1,5 +1,5 @@
-"""What a snapshot of a consensus module consists of: written as messages, and read back. Upstream:
-ConsensusModuleSnapshotTaker.java, ConsensusModuleSnapshotAdapter.java.
+"""The messages of a consensus module's snapshot: written, and read back. Upstream: ConsensusModuleSnapshotTaker.java,
+ConsensusModuleSnapshotAdapter.java.
 
 In order: SnapshotMarker BEGIN (type 1), ConsensusModule, ClusterSession for each, Timer for each, PendingMessageTracker
 for each service with its pending messages, SnapshotMarker END.

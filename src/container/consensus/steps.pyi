@@ -1,4 +1,4 @@
-"""What a consensus module waits for, as generators that never wait themselves."""
+"""Waits of a consensus module, as generators that never block."""
 
 from collections.abc import Generator
 from typing import Any, final

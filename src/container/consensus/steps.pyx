@@ -1,9 +1,9 @@
-"""What a consensus module waits for, as generators that never wait themselves: each turn takes one on.
+"""Waits of a consensus module, as generators that never block: each turn takes one on.
 
 Upstream waits inside its duty cycle for all of them: ConsensusModuleAgent.java (awaitServicesReady, startLogRecording,
 tryCreateAppendPosition, loadSnapshot, takeSnapshot), LogReplay.java. They yield while they wait, return what they were
 made for, and raise TimedOutError, which says what was waited for, when that takes longer than it may; and what archive
-and driver answer. Who gives one up closes it: what it has made for itself goes then.
+and driver answer. To give one up, close it: it then removes what it has made for itself.
 """
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -71,7 +71,7 @@ def connected(AsyncArchive archive not None):
 
 
 def answer(AsyncArchive archive not None, ArchiveRequest request not None):
-    """Wait for the answer to a request; return its ``relevant_id`` (int). Given up, its answer is passed over."""
+    """Wait for the answer to a request; return its ``relevant_id`` (int). If it is given up, its answer is ignored."""
     try:
         while not request.is_done:
             archive.poll()
@@ -113,11 +113,11 @@ def start_recording(
     Its request is followed, for the caller, who has it forgotten.
 
     Args:
-        archive: of the member.
-        counters: of the driver.
-        deadline: for the recording to begin once the archive has agreed.
-        channel, stream_id, session_id: what is recorded.
-        extended_recording_id: the recording that goes on (int); -1: it is a new one.
+        archive: the member's.
+        counters: the driver's.
+        deadline: the time by which the recording must begin once the archive has agreed.
+        channel, stream_id, session_id: the stream and the session to record.
+        extended_recording_id: the recording to extend (int); -1: make a new one.
         is_local: whether it is published on this driver (bool).
     """
     cdef ActiveRecording active = ActiveRecording.__new__(ActiveRecording)
@@ -166,7 +166,7 @@ def try_recording(AsyncArchive archive not None, *, str channel not None, int32_
     """Have the archive agree to record a stream, and take that back: it refuses where its disk has too little space.
 
     Args:
-        archive: of the member.
+        archive: the member's.
         channel, stream_id: as what is recorded later; nobody publishes on it.
     """
     subscription_id = yield from answer(archive, archive.start_recording(channel, stream_id, True, False))
@@ -181,7 +181,7 @@ def begin_replay(
     Its request is followed, for the caller, who has it forgotten.
 
     Args:
-        archive: of the member.
+        archive: the member's.
         client: what the subscription is added to.
         deadline: for the image to come.
         recording_id, position, length: what is replayed, in bytes; length -1: to its end (int).
@@ -223,7 +223,7 @@ def record_snapshot(
     """Publish messages and have the archive record them to the last byte; return the recording's id and bytes (int).
 
     Args:
-        archive: of the member.
+        archive: the member's.
         client: what the publication is added to.
         deadline: for each message to be sent, and for the rest to be recorded.
         channel, stream_id: on which it is published.

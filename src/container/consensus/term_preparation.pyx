@@ -1,4 +1,4 @@
-"""What the last term has left open is undone before an election: streams and recording end, what is lost comes back."""
+"""The end of the last term before an election: streams and recording end, and lost entries are restored."""
 from libc.stdint cimport int64_t
 
 from container.common.sealed cimport seal

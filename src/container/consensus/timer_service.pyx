@@ -6,7 +6,7 @@ order of ties, and of all timers of one tick of the wheel, to chance. They diffe
 timer for the near future that is cancelled before it comes costs the same however many there are.
 
 A handler may schedule and cancel timers while it is called, its own as well: when it then returns True, only the timer
-that expired goes. What it schedules that is due by now expires in the same poll. It must not poll.
+that expired goes. A timer that it schedules and that is due by now expires in the same poll. It must not poll.
 
 A snapshot has timers by deadline, and by order of scheduling within one. So a service that is loaded from it lets them
 expire in the same order.
@@ -33,7 +33,7 @@ cdef object _abstract(object self, str method):
 
 
 cdef class TimerHandler:
-    """What is done when a timer expires."""
+    """The handler of expired timers."""
 
     cpdef bint on_timer_event(self, int64_t correlation_id) except -1:
         """Append the event to the log; False when that is not possible now: the timer is kept, and the poll ends."""
@@ -159,7 +159,7 @@ cdef class PriorityHeapTimerService(TimerService):
     cpdef int64_t snapshot(self, TimerSnapshot snapshot) except -1:
         """Give all timers to ``snapshot``, by deadline and in the order of scheduling; return how many there are.
 
-        What it schedules and cancels meanwhile changes nothing in this snapshot.
+        Timers that ``snapshot`` schedules and cancels meanwhile change nothing in it.
         """
         cdef LongMap indexes = self._index_by_correlation_id
         cdef size_t number = indexes._count
@@ -279,7 +279,7 @@ cdef class WheelTimerService(PriorityHeapTimerService):
     ``ticks_per_wheel`` ticks. When its tick comes, a timer moves from the wheel into the heap, where all that is due
     is put in order. Timers beyond the lap wait in the heap too, as on a wheel they would be looked at in each lap.
 
-    The time may jump: a jump of years costs the same as one lap. Upstream's wheel finds the timers that it passed over
+    The time may jump: a jump of years costs the same as one lap. Upstream's wheel finds the timers that it jumped over
     up to a lap later; here they expire with the next polls.
     """
 
@@ -317,7 +317,7 @@ cdef class WheelTimerService(PriorityHeapTimerService):
         return <int64_t> 1 << self._tick_bits
 
     cpdef void set_current_time(self, int64_t now) noexcept:
-        """Go to the tick of ``now``: what is passed over expires with the next polls. A time before is ignored."""
+        """Go to the tick of ``now``: timers jumped over expire with the next polls. An earlier time is ignored."""
         self._advance(now >> self._tick_bits)
 
     cdef int _expire(self, int64_t now) except -1:

@@ -1,8 +1,8 @@
 """The mark file of a service, a consensus module or a backup: who owns it, whether the owner lives, and its error log.
 
 They are upstream's ``cluster-mark-service-<N>.dat`` and ``cluster-mark.dat``: a MarkFileHeader (schema 110, template
-200) at offset 0, and a distinct error log from byte 8192 on. Upstream: ClusterMarkFile.java. What all mark files do is
-in :mod:`container.files.mark_file`.
+200) at offset 0, and a distinct error log from byte 8192 on. Upstream: ClusterMarkFile.java.
+:mod:`container.files.mark_file` has the part that all mark files share.
 """
 import os
 import struct
@@ -162,7 +162,7 @@ cdef class ClusterMarkFile(OwnedMarkFile):
         return self._write_identity(NULL_VALUE)
 
     cdef int _write_identity(self, int64_t candidate_term_id) except -1:
-        """The fields that are known before the container is configured, but for the version.
+        """The fields that are known before the container is configured, except the version.
 
         The name goes with the time: a claim under the name of a process that was killed would stay for good.
         """

@@ -207,7 +207,7 @@ class CncFile:
 
 @dataclass(frozen=True)
 class MarkFileStatus:
-    """What a mark file, of the archive, the consensus module or a service, says about its owner."""
+    """Facts in a mark file (of the archive, the consensus module or a service) about its owner."""
 
     path: Path
     version: int
@@ -218,13 +218,13 @@ class MarkFileStatus:
     aeron_dir: str
     """The directory of the owner's media driver; empty where the file does not say."""
     owner_id: int
-    """Of an archive its archive id, of a consensus module or a service its member id; -1 where it is not known."""
+    """The archive id of an archive, the member id of a consensus module or a service; -1 where it is not known."""
     cluster_id: int
     """0 for an archive."""
     component_type: int = 0
-    """Of the cluster's: 1 a consensus module, 2 a service, 3 a backup, 4 a standby; 0 for an archive."""
+    """The kind of owner: 1 a consensus module, 2 a service, 3 a backup, 4 a standby; 0 an archive."""
     local_control_channel: str = ""
-    """Of an archive: where it listens to this machine, with :attr:`local_control_stream_id`."""
+    """The channel on which an archive listens to this machine, with :attr:`local_control_stream_id`."""
     local_control_stream_id: int = 0
 
     def is_alive(self, now_ms: int) -> bool:
@@ -258,7 +258,7 @@ def read_mark_file(path: Path) -> MarkFileStatus:
     Raises:
         FileNotFoundError: there is none.
         FileFormatError: it is not a mark file with an SBE header, or is just being created.
-        OSError: it cannot be read, is no regular file, or is longer than any mark file.
+        OSError: it cannot be read, is not a regular file, or is longer than any mark file.
     """
     file = open_regular(path)
     try:

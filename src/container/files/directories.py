@@ -68,7 +68,7 @@ def open_in(directory: Directory, name: str) -> int:
     That of a remote directory is a copy without a name, which is gone when it is closed.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        OSError: it cannot be opened, or is not a regular file.
         RecordingUnavailableError: it cannot be fetched.
     """
     if not isinstance(directory, RemoteDirectory):

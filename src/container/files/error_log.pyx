@@ -257,8 +257,8 @@ cdef class _Record:
 cdef class CountedErrorHandler:
     """Counts an error, then hands it on (upstream's ``CountedErrorHandler``).
 
-    What ends the agent is no error of the service: an AgentTermination is handed on and not counted, and one that the
-    consensus module or a caller of ``close()`` asked for is not even handed on.
+    The end of the agent is not an error of the service: an AgentTermination is handed on and not counted, and one that
+    the consensus module or a caller of ``close()`` asked for is not even handed on.
 
     Args:
         error_counter: the container's error counter, type 215.

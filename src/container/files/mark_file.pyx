@@ -62,7 +62,7 @@ _FILE_MODE = 0o640      # what FileStorage gives: others may not write, as a mar
 
 class MarkFileKind(namedtuple("MarkFileKind", (
         "sbe_header", "begin", "version", "failed_version", "lengths_offset", "holder", "own_place", "error_file"))):
-    """What distinguishes a kind of mark file.
+    """The properties of a kind of mark file.
 
     SBE header and begin of the block, up to the activity timestamp, of a new file (bytes); the version when ready and
     after a failed start (int); where the block has the lengths of header and error log; and words for texts: what owns
@@ -73,7 +73,7 @@ class MarkFileKind(namedtuple("MarkFileKind", (
 
 
 cdef class OwnedMarkFile(MarkFile):
-    """What all mark files do: creates one, or takes over what a dead owner left; then shows that the owner lives.
+    """The base of all mark files: creates one, or takes over one of a dead owner; then shows that the owner lives.
 
     After its construction the start is in progress; :meth:`signal_ready` or :meth:`signal_failed_start` ends it.
 
@@ -155,7 +155,7 @@ cdef class OwnedMarkFile(MarkFile):
             self._file = self._storage.open_file(self.path, OPEN_NO_FOLLOW)
         except OSError as error:
             if error.errno == EINVAL:
-                raise MarkFileError(f"mark file {self.path} cannot be opened: it is no regular file") from error
+                raise MarkFileError(f"mark file {self.path} cannot be opened: it is not a regular file") from error
             raise
 
     def _check_file(self):
@@ -348,7 +348,7 @@ cdef class OwnedMarkFile(MarkFile):
 
     @property
     def error_buffer(self):
-        """What is in the error log now (bytes). Raises MarkFileError when the file is closed."""
+        """The present content of the error log (bytes). Raises MarkFileError when the file is closed."""
         with self._guard:
             self._require_open()
             return self._read(MARK_HEADER_LENGTH, self.error_buffer_length)
@@ -471,7 +471,7 @@ cdef class OwnedMarkFile(MarkFile):
 def release_mark_file(Storage storage not None, path, int64_t timestamp):
     """Free the file of an owner that is known to be dead, if this (epoch ms) still is what it has shown last.
 
-    Whoever starts there in the same moment has it already, or finds it free. Raises OSError.
+    A process that starts there in the same moment has it already, or finds it free. Raises OSError.
     """
     cdef StorageFile file = storage.open_file(os.fspath(path), OPEN_NO_FOLLOW)
     cdef StorageMap page

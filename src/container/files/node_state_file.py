@@ -88,7 +88,7 @@ class NodeStateFile:
             create: make a new file if there is none.
 
         Raises:
-            FileNotFoundError: there is none, and none is to be made.
+            FileNotFoundError: there is none, and ``create`` is False.
             RecordingError: it is damaged, foreign or of another version.
             OSError: the disk fails.
         """
@@ -218,7 +218,7 @@ def _find_candidate_term(path: str, content: bytes) -> int:
     while offset + _RECORD_HEADER.size <= len(content):
         block_length, template_id, schema_id, _version, length = _RECORD_HEADER.unpack_from(content, offset)
         if schema_id != _SCHEMA_ID:
-            text = f"a record of schema {schema_id} where {_SCHEMA_ID} is expected: this is no node state; {_ADVICE}"
+            text = f"a record of schema {schema_id} where {_SCHEMA_ID} is expected: this is not a node state; {_ADVICE}"
             raise RecordingError(text, file=path, offset=offset)
         if template_id == _FOOTER:
             if found is None:

@@ -57,7 +57,7 @@ _TYPE = struct.Struct("<I")
 _POSITION = struct.Struct("<q")
 _EXTENT = struct.Struct("<qq")  # the base of a term, and its end behind it
 _ORDER_OF_TYPES = {ENTRY_TYPE_TERM: 0, ENTRY_TYPE_STANDBY_SNAPSHOT: 1, ENTRY_TYPE_SNAPSHOT: 2}
-_ADVICE = "take the file from a backup of this member, or let the member begin anew with empty directories"
+_ADVICE = "take the file from a backup of this member, or let the member start again with empty directories"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class RecordingLogEntry:
     leadership_term_id: int
     term_base_log_position: int
     log_position: int
-    """Of a term its end, -1 while it is open; of a snapshot the position that it represents."""
+    """The end of a term, -1 while it is open; the position that a snapshot represents."""
     timestamp: int
     service_id: int
     entry_type: int
@@ -193,8 +193,8 @@ def committed_position(entries: Iterable[RecordingLogEntry]) -> int:
 class RecordingLog:
     """The recording log of one member, open for writing; :meth:`open` makes it. One thread uses it.
 
-    What is appended or changed is in the file at once, and on the disk after :meth:`force`. After an OSError the log
-    is as it was before, but for the file, which the next call writes again.
+    Changes are in the file immediately, and on the disk after :meth:`force`. After an OSError the log is as it was
+    before, except the file, which the next call writes again.
     """
 
     def __init__(self, storage: Storage, cluster_dir: str, file: StorageFile, file_sync_level: int) -> None:
@@ -222,7 +222,7 @@ class RecordingLog:
                 the file's metadata as well.
 
         Raises:
-            FileNotFoundError: there is no file, and none is to be made.
+            FileNotFoundError: there is no file, and ``create`` is False.
             RecordingError: it is damaged.
             ConfigurationError: a level out of range.
             OSError: the disk fails.
@@ -316,7 +316,7 @@ class RecordingLog:
     def latest_standby_snapshots(self, service_count: int) -> dict[str, list[RecordingLogEntry]]:
         """Return the latest complete set of valid standby snapshots by the endpoint of the archive that has them.
 
-        Of each set the consensus module's comes first.
+        The consensus module's comes first in each set.
         """
         found: dict[str, dict[int, list[RecordingLogEntry]]] = {}
         for entry in reversed(self._entries):
@@ -640,8 +640,8 @@ class RecordingLog:
     def append_together(self, entries: Iterable[RecordingLogEntry]) -> None:
         """Append terms and snapshots so that a crash leaves all of them or none; they are on the disk then.
 
-        Each is as by :meth:`append_term`, with its end, and by :meth:`append_snapshot`; ``entry_index`` does not
-        count. The file is written anew, and takes the place of the one that is there.
+        Each is as by :meth:`append_term`, with its end, and by :meth:`append_snapshot`; ``entry_index`` does not count.
+        It writes a new file, which replaces the old one.
 
         Raises:
             ClusterError: as :meth:`append_term` and :meth:`append_snapshot`.
@@ -731,7 +731,7 @@ class RecordingLog:
             self._is_unforced = False
 
     def reload(self) -> None:
-        """Read the file anew, and cut off a last entry that a crash has torn.
+        """Read the file again, and cut off a last entry that a crash has torn.
 
         Raises:
             RecordingError: it is damaged.
@@ -832,7 +832,7 @@ class RecordingLog:
         self._file.write(content, offset)
 
     def _force_before_next(self) -> None:
-        """What is written next must not be on the disk before what is written already."""
+        """Force earlier writes to the disk before the next one."""
         if self._is_unforced:
             self.force()
 

@@ -115,7 +115,7 @@ class ClusterNode:
     def __init__(
         self, directory: Path, aeron_dir: str, membership: Membership, on_end: Callable[[], object] | None
     ) -> None:
-        """What :meth:`launch` fills with parts."""
+        """Make the empty node, which :meth:`launch` fills with parts."""
         self.directory = directory
         self.aeron_dir = aeron_dir
         self._membership = membership
@@ -324,7 +324,7 @@ class ClusterNode:
         return driver if threading == "INVOKER" else None
 
     def _start(self, make: type[Part], context: Any, shared: SharedContext | None) -> None:
-        """Make a part, and start it on a thread of its own unless it is to be on one that it shares."""
+        """Make a part, and start it on a thread of its own unless it shares one."""
         part: Part = make(context, on_end=lambda: self._part_ended(part))
         self._parts.append(part)
         self._note(getattr(context.mark_file, "path", None))  # a container may have one of another kind
@@ -490,9 +490,9 @@ class ClusterNode:
     def close(self) -> None:
         """End services, consensus module, archive and driver, and wait for that; remove a temporary directory.
 
-        For any thread, also twice: who comes second waits for the first, but for a signal handler on its thread. From
-        inside a callback of a part, and from ``on_end``, the end is only asked for: close it on another thread as well.
-        In a forked child nothing happens.
+        Any thread may call it, also twice: the second call waits for the first, except in a signal handler on its
+        thread. From inside a callback of a part, and from ``on_end``, the end is only asked for: close it on another
+        thread as well. In a forked child nothing happens.
 
         A callback in progress is finished; one that still idles after 5 seconds is ended. Where Ctrl-C interrupts the
         wait for it, driver and directory stay the node's until the callback has ended.
@@ -530,7 +530,7 @@ class ClusterNode:
                 closing.callback(services.close)
 
     def _context_of(self, part: Part | ServiceProcess) -> SharedContext | None:
-        """Of the thread that a part shares; None where it shares none."""
+        """The context of the thread that a part shares; None where it shares none."""
         if isinstance(part, ServiceProcess):
             return None
         return self._shared if isinstance(part, ClusteredServiceContainer) else self._member

@@ -2,7 +2,8 @@
 
 A mark file and a media driver's CnC file are free once their owner has shown no life for 10 seconds, as nobody knows
 whether it lives. The kernel does: it gives the lock back when the last thread of the process is gone, and no sooner. So
-the holder notes which files it owns. Whoever gets the lock next frees them, if they still are what the holder has left.
+the holder notes which files it owns. The next holder of the lock frees them, if they are still as the last holder left
+them.
 
 The note counts only where the lock was one of this kernel on this directory: it has the kernel's boot id, and device
 and inode of the directory. So it proves nothing about another machine that has the same network file system, about a
@@ -36,7 +37,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Owner(NamedTuple):
-    """Who owns a file, by what it says."""
+    """The owner of a file, as the file names it."""
 
     start_timestamp_ms: int
     pid: int
@@ -53,7 +54,7 @@ class DirectoryLock:
         self._note = directory / NOTE_NAME
         self._owners: dict[str, Owner] = {}
         self._place: list[object] | None = None
-        """What the note must have to count; None: this lock proves nothing."""
+        """The values that the note must have to count; None: this lock proves nothing."""
         self._file: int | None = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         forks.own(self)
         try:
@@ -108,7 +109,7 @@ class DirectoryLock:
                 self._write()
 
     def _read(self) -> dict[str, Owner]:
-        """What is noted; nothing where that proves nothing."""
+        """The notes; none where they prove nothing."""
         try:
             found = json.loads(read_regular(self._note, _NOTE_LENGTH_MAX))
             owners = {str(name): Owner(*map(int, owner)) for name, owner in found["owners"].items()}
@@ -146,7 +147,7 @@ class DirectoryLock:
 def _free_claim(path: Path) -> None:
     """Free a mark file that somebody has claimed and not written a name into, once it has been so for 10 seconds.
 
-    A holder of the lock that was killed right then leaves it so for good. Another process that lives goes on.
+    A holder of the lock that was killed right then leaves it so for good. A process that still lives continues.
     """
     report("warning", "mark file %s is claimed by a start in progress, or by one that was killed: waiting 10 s", path)
     with suppress(OSError, FileFormatError):  # who starts on it says what is wrong with it

@@ -53,7 +53,7 @@ class JavaNode:
     """
 
     def __init__(self, directory: Path, aeron_dir: str, membership: Membership, on_end: Callable[[], object]) -> None:
-        """What :meth:`launch` fills."""
+        """Make the empty node, which :meth:`launch` fills."""
         self.directory, self.aeron_dir, self._membership = directory, aeron_dir, membership
         self.member_id = membership.own.id
         self.ingress_endpoints = membership.ingress_endpoints
@@ -230,7 +230,8 @@ class JavaNode:
     def close(self) -> None:
         """End the containers and then the JVM, in order; kill it if it has not ended after 30 seconds.
 
-        For any thread, also twice: who comes second waits for the first, but for a signal handler on its thread.
+        Any thread may call it, also twice: the second call waits for the first, except in a signal handler on its
+        thread.
         """
         with self._close_guard:
             self._is_closed.set()

@@ -65,15 +65,15 @@ class LaunchedCluster(NativeCluster):
         settings change that. Lines that the members log, and who leads, go to ``say``.
 
         Args:
-            services: what makes each service without arguments: a class, a function, or ``package.module:Name``.
-            members: how many: 1, 3, 5 or 7.
-            directory: what the members go on with, or begin, in a directory each; by default a temporary one, which
-                :meth:`close` removes.
+            services: makers of the services, called without arguments: a class, a function, or ``package.module:Name``.
+            members: number of members: 1, 3, 5 or 7.
+            directory: holds a directory for each member, which it continues or begins; by default a temporary one,
+                which :meth:`close` removes.
             host: the name or address of this machine by which clients reach them.
             port: the UDP port for clients of the first member; each next one has 10 more. 0 takes free ones.
             driver, archive, consensus_module, container: settings of these parts of all members, by name.
             threading_mode: of each member, as for :func:`container.launch_node`.
-            timeout: seconds until all have a leader, at most.
+            timeout: maximum seconds until all have a leader.
             say: called with each line (str), on a thread of the cluster's; standard error when not given.
 
         Raises:

@@ -1,7 +1,7 @@
 """The members of a node's cluster: which there are, where each is reached, and which of them this node is.
 
 They are given as ``node.toml`` has them: a table for each, with its id, and host and port or five endpoints by name.
-What is wrong is named with its value, before anything starts.
+Errors name the wrong value, before anything starts.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Membership(NamedTuple):
 
     @classmethod
     def of_one(cls, host: str, port: int) -> Self:
-        """A cluster of one member, by its host and the first of its ports; ConfigurationError for what is none."""
+        """A cluster of one member, by its host and the first of its ports. Raises ConfigurationError for invalid
+        ones."""
         own = Member(0, _row(host, port))
         return cls(own, (own,))
 
@@ -103,7 +104,7 @@ class Membership(NamedTuple):
         own = next((each for each in found if type(member_id) is int and each.id == member_id), None)
         if own is None:
             raise ConfigurationError(
-                f"member_id={shown(member_id)}: is no id of members, which are {known}: give one of them, or add it"
+                f"member_id={shown(member_id)}: is not an id of members, which are {known}: give one of them, or add it"
             )
         return cls(own, found)
 
@@ -242,7 +243,7 @@ def _check_distinct(members: Sequence[Member]) -> None:
 
 
 def check_ports(host: str, port: int) -> None:
-    """Raise ConfigurationError for what is no host or port, and ClusterError when the ports cannot be had now.
+    """Raise ConfigurationError for what is not a host or port, and ClusterError when the ports cannot be had now.
 
     A later start may have them: a name server answers again, or another process has ended.
     """
@@ -260,7 +261,7 @@ def _check_port(host: str, port: int, where: str, fix: str) -> None:
         with socket.socket(family, kind, protocol) as taken:
             taken.bind(address)
     except ValueError as error:
-        raise ConfigurationError(f"host={shown(host)}: is no name of a host: {message_of(error)}") from error
+        raise ConfigurationError(f"host={shown(host)}: is not a name of a host: {message_of(error)}") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             fix = f"end the process that has it, or {fix}"

@@ -72,7 +72,7 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
     parser = make(
         prog=program,
         description="Run a cluster of one member with media driver, archive, consensus module and services in this "
-        "process, or of several, a process each, until a tool ends the cluster, Ctrl-C or SIGTERM.",
+        "process, or of several, a process each, until a tool ends the cluster, or until Ctrl-C or SIGTERM.",
     )
     parser.add_argument(
         "services",
@@ -92,7 +92,7 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         type=int,
         choices=MEMBER_COUNTS,
         default=1,
-        help="how many members, each a process of its own if there are several (default: 1)",
+        help="number of members, each in its own process if there are several (default: 1)",
     )
     parser.add_argument("--host", default="localhost", help="this machine's name for clients (default: localhost)")
     parser.add_argument(
@@ -109,7 +109,7 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         type=_term_length,
         default=_DEV_TERM_LENGTH,
         metavar="BYTES",
-        help="term length of a log that it begins, such as 64m, which `node` has: /dev/shm must have space for three "
+        help="term length of a new log, such as 64m, the default of `node`: /dev/shm must have space for three "
         "terms, for six while a start replays, and a message has an eighth of a term at most (default: "
         f"{_DEV_TERM_LENGTH})",
     )
@@ -124,7 +124,8 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
     parser = make(
         prog=program,
         description="Run a member of a cluster, its only one or one of several, with media driver, archive, consensus "
-        "module and services in this process, as a TOML file says, until a tool ends the cluster, Ctrl-C or SIGTERM.",
+        "module and services in this process, as a TOML file says, "
+        "until a tool ends the cluster, or until Ctrl-C or SIGTERM.",
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/deployment.md")
     parser.add_argument(
@@ -248,7 +249,7 @@ def _run_node(options: argparse.Namespace) -> None:
         own, others, path_of_properties = read_config_file(options.properties, "--properties")
         if own:
             raise ConfigurationError(
-                f"{path_of_properties}: {shown(next(iter(own)))} is no property of Aeron's: it belongs into {file}"
+                f"{path_of_properties}: {shown(next(iter(own)))} is not a property of Aeron's: it belongs into {file}"
             )
         _take_properties(found, others, path_of_properties, before=properties)
     _take_properties(found, properties, file)
@@ -271,7 +272,7 @@ def _take_properties(
 ) -> None:
     """Give the parts of a node what Aeron's properties say of them.
 
-    What they have by our names stays, and so does what a property of ``before`` will give.
+    Values given by our names stay, and so do those that a property of ``before`` will give.
     """
     left = {name: value for name, value in properties.items() if name not in before}
     tables = {

@@ -26,7 +26,7 @@ class NoFactsError(ContainerError):
 
 
 class RefusedError(ContainerError):
-    """What was asked for is not done, and nothing has changed; the text says why, and what to do."""
+    """The request was refused, and nothing has changed; the text says why, and what to do."""
 
 
 def known(value: int) -> int | None:

@@ -163,13 +163,13 @@ def _wrong_positions(descriptor: RecordingDescriptor) -> list[str]:
     start, stop = descriptor.start_position, descriptor.stop_position
     problems = []
     if start < 0 or start % _FRAME_ALIGNMENT:
-        problems.append(f"it starts at {start}, which is no multiple of {_FRAME_ALIGNMENT} from 0 on")
+        problems.append(f"it starts at {start}, which is not a multiple of {_FRAME_ALIGNMENT} from 0 on")
     if stop != NULL_POSITION and (stop < start or stop % _FRAME_ALIGNMENT):
-        problems.append(f"it stops at {stop}, which is no multiple of {_FRAME_ALIGNMENT} from its start {start} on")
+        problems.append(f"it stops at {stop}, which is not a multiple of {_FRAME_ALIGNMENT} from its start {start} on")
     for name in ("term_buffer_length", "segment_file_length"):
         length = getattr(descriptor, name)
         if length <= 0 or length & (length - 1):
-            problems.append(f"its {name} is {length}, which is no power of two")
+            problems.append(f"its {name} is {length}, which is not a power of two")
     return problems
 
 
@@ -186,7 +186,7 @@ def _wrong_segments(descriptor: RecordingDescriptor, segments: list[int], stop: 
 def dump(
     path: Path, recording_ids: list[int] | None, begin: int | None, limit: int | None, checksum: str
 ) -> Iterator[Frame]:
-    """Yield the frames of recordings: from a position on, and so many of each at most."""
+    """Yield the frames of recordings from a position on, at most ``limit`` of each."""
     archive_dir = find_archive_dir(path)
     counters = live.recorded_positions(archive_dir)
     names = _names(archive_dir)

@@ -52,7 +52,7 @@ def _decoded(data):
 
 
 cdef class _AnswerHandler(FragmentHandler):
-    """Keeps the answer to one query; the services' messages on the same stream are passed over."""
+    """Keeps the answer to one query; the services' messages on the same stream are skipped."""
 
     cdef int64_t correlation_id
     cdef object answer

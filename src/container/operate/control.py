@@ -54,7 +54,7 @@ _NEUTRAL = TOGGLES.index("NEUTRAL")
 
 
 class _Action(NamedTuple):
-    """What a word needs, and what the counter is set from."""
+    """The requirements of a word, and the value that the counter must have before."""
 
     toggle: str
     needed_state: str
@@ -164,7 +164,7 @@ def _old_members(fields: dict[str, Any]) -> Members:
         id_text, *endpoints = member.split(",")
         member_id = whole_number(id_text)
         if member_id is None:
-            raise RefusedError(f"the consensus module has answered {shown(member)}, which is no member")
+            raise RefusedError(f"the consensus module has answered {shown(member)}, which is not a member")
         ingress, consensus, log, catchup, archive = (*endpoints, "", "", "", "", "")[:5]
         members.append(
             ClusterMember(
@@ -277,7 +277,7 @@ class _Wait:
             if not ends and self._is_done(action.toggle, counters):
                 return None
             if action.toggle == "SHUTDOWN" and self._is_done(action.toggle, counters):
-                return "it was refused, and the node goes on: see the errors"
+                return "it was refused, and the node continues: see the errors"
             if not ends and toggle == "INACTIVE":
                 return "the node leads no longer: an election came in between"
             if time.monotonic() > self._deadline_s:

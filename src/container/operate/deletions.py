@@ -41,7 +41,7 @@ _COUNTERS_BUFFER_LENGTH = 1024 * 1024
 def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confirm) -> Answer:
     """Delete the recordings of all snapshots of a member but the newest, and invalidate their entries.
 
-    A snapshot of which the archive lacks a part is none that is kept: a start cannot begin with it.
+    A snapshot of which the archive lacks a part does not count as kept: a start cannot begin with it.
 
     Raises:
         NoFactsError: the files do not say what is there.
@@ -135,7 +135,7 @@ def _invalidate(path: Path, limit_s: float, *, is_running: bool) -> list[LogEntr
 def purge(path: Path, position: int, recording_id: int | None, limit_s: float, confirm: Confirm) -> Answer:
     """Delete the whole segments of a recording in front of a position: of the log unless another one is named.
 
-    Of the log nothing goes that a start from the latest snapshot needs, and nothing of a snapshot that counts.
+    It deletes nothing of the log that a start from the latest snapshot needs, and nothing of a valid snapshot.
 
     Raises:
         NoFactsError: the files do not say what is there.
@@ -166,8 +166,8 @@ def purge(path: Path, position: int, recording_id: int | None, limit_s: float, c
     if cluster_dir is not None:
         _check_same_node(cluster_dir, archive_dir)
     confirm(
-        f"delete recording {wanted} of {archive_dir} from {descriptor.start_position} to {begin}; whoever is not so "
-        "far, as another member or a backup, cannot go on from it"
+        f"delete recording {wanted} of {archive_dir} from {descriptor.start_position} to {begin}; another "
+        "member or a backup that has less of it cannot continue from it"
     )
     before = _length_of_files(archive_dir)
     with _archive(archive_dir, limit_s) as control:
@@ -202,7 +202,7 @@ def _cluster_dir_beside(archive_dir: Path) -> Path | None:
 
 def _check_same_node(cluster_dir: Path, archive_dir: Path) -> None:
     """Refuse an archive that runs on another media driver than the member: where several nodes share a directory, what
-    lies beside a member whose archive is elsewhere may be another's. Of two that do not run nobody can tell."""
+    lies beside a member whose archive is elsewhere may be another's. If neither runs, nobody can know."""
     mark, archive = mark_of(cluster_dir), read_archive_mark(archive_dir)
     if mark is None or archive is None:
         return
@@ -332,8 +332,9 @@ def _archive(archive_dir: Path, limit_s: float) -> Iterator[ArchiveControl]:
         return
     if mark is not None and mark.is_active and process_state(mark.pid, mark.start_timestamp_ms) == "alive":
         raise RefusedError(
-            f"the archive of {archive_dir} shows no sign of life, but its process (pid {mark.pid}) is there, and would "
-            f"end when it goes on and finds it taken over: end it first; if that is another program, remove {mark.path}"
+            f"the archive of {archive_dir} shows no sign of life, but its process (pid {mark.pid}) is there, and "
+            f"would end when it continues and finds it taken over: end it first; if that is another program, remove "
+            f"{mark.path}"
         )
     with _running_for_this(archive_dir, mark) as aeron_dir:
         channel, stream_id = aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL, aeron_defaults.ARCHIVE_CONTROL_STREAM_ID

@@ -1,4 +1,4 @@
-"""What a media driver says of its streams: positions, backlog, loss. Upstream: StreamStat, BacklogStat, LossStat."""
+"""A media driver's facts about its streams: positions, backlog, loss. Upstream: StreamStat, BacklogStat, LossStat."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _backlog(key: _Key, records: list[CounterRecord], channel: str) -> Backlog:
 
 
 def _difference(high: int | None, low: int | None) -> int | None:
-    """How far one is before the other; they are read one after the other, so a negative one is none."""
+    """How far one is before the other; they are read one after the other, so a negative difference counts as 0."""
     return None if high is None or low is None else max(0, high - low)
 
 

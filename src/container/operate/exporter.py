@@ -30,7 +30,7 @@ PORT = 9644
 
 
 class NodeCollector:
-    """What a registry of prometheus_client collects: the metrics of nodes, read anew each time.
+    """The collector for a registry of prometheus_client: the metrics of nodes, read again each time.
 
     Register it in a registry of your own to serve them beside others:
     ``prometheus_client.REGISTRY.register(NodeCollector([Path("/var/lib/cluster")]))``.
@@ -84,7 +84,7 @@ class Exporter:
         try:
             self._server = MetricsServer(without_brackets(host), port, make_wsgi_app(registry))
         except (OSError, UnicodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+            reason = error.strerror if isinstance(error, OSError) else "it is not a name of a host"
             what = "port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "host"
             raise ContainerError(
                 f"metrics cannot be served on {shown(host)[1:-1]}:{port}: {reason}; choose another {what}"

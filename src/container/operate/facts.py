@@ -10,7 +10,7 @@ import msgspec
 
 
 class Facts(msgspec.Struct):
-    """What a word answers, or a part of it."""
+    """The answer of a word, or a part of it."""
 
 
 class MarkFile(Facts):

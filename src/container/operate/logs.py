@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
     """Whether only what is certain is wanted."""
 
     def has(self, message: LogMessage) -> bool:
-        """Whether a message is wanted, but for its position."""
+        """Whether a message is wanted, apart from its position."""
         return (
             (self.messages is None or message.message in self.messages)
             and (self.session_id is None or message.cluster_session_id == self.session_id)

@@ -42,7 +42,7 @@ def read_cluster_mark(cluster_dir: Path) -> MarkFile:
     """Read the mark file of the consensus module, or the backup, of a cluster directory.
 
     Raises:
-        NoFactsError: there is none, it cannot be read, or it is none.
+        NoFactsError: there is none, it cannot be read, or it is not a mark file.
     """
     return read_mark(mark_file_of(cluster_dir))
 
@@ -51,7 +51,7 @@ def read_mark(path: Path) -> MarkFile:
     """Read a mark file.
 
     Raises:
-        NoFactsError: there is none, it cannot be read, or it is none.
+        NoFactsError: there is none, it cannot be read, or it is not a mark file.
     """
     return _read(path)[0]
 
@@ -60,7 +60,7 @@ def read_mark_and_errors(path: Path) -> tuple[MarkFile, list[ErrorRecord]]:
     """Read a mark file and the error log in it.
 
     Raises:
-        NoFactsError: there is none, it cannot be read, or it is none.
+        NoFactsError: there is none, it cannot be read, or it is not a mark file.
     """
     return _read(path)
 
@@ -86,7 +86,7 @@ def _read(path: Path) -> tuple[MarkFile, list[ErrorRecord]]:
 def _decoded(path: Path, content: bytes) -> dict[str, Any]:
     """The fields of a mark file; those of old releases begin without a message header."""
     if len(content) < _SBE_HEADER.size:
-        raise NoFactsError(f"{path} has {len(content)} bytes: it is no mark file, or is just being made")
+        raise NoFactsError(f"{path} has {len(content)} bytes: it is not a mark file, or is just being made")
     if not content.strip(b"\0"):
         raise NoFactsError(f"{path} has nothing but zeros: it is just being made, or was not finished")
     _, template_id, schema_id, _ = _SBE_HEADER.unpack_from(content)
@@ -95,15 +95,15 @@ def _decoded(path: Path, content: bytes) -> dict[str, Any]:
     try:
         fields = decode_as("mark", "MarkFileHeader", content)
     except CodecError as error:
-        raise NoFactsError(f"{path} is no mark file of a cluster: {error}") from error
+        raise NoFactsError(f"{path} is not a mark file of a cluster: {error}") from error
     missing = [name for name in _NUMBERS if fields.get(name) is None]
     if missing:
-        raise NoFactsError(f"{path} is no mark file of a cluster: it has no {', '.join(missing)}")
+        raise NoFactsError(f"{path} is not a mark file of a cluster: it has no {', '.join(missing)}")
     if fields["version"] >> 16 not in (0, -1):
         version = format_version(fields["version"])
-        raise NoFactsError(f"{path} has version {version}, only 0.x is known: it is no mark file, or of a newer Aeron")
+        raise NoFactsError(f"{path} has version {version}, only 0.x is known: it is not a mark file, or a newer one")
     if not 0 <= fields["component_type"] < len(_COMPONENTS):
-        raise NoFactsError(f"{path} is no mark file of a cluster: it has component type {fields['component_type']}")
+        raise NoFactsError(f"{path} is not a mark file of a cluster: it has component type {fields['component_type']}")
     return fields
 
 

@@ -36,7 +36,7 @@ def metrics_address(value: int | str) -> tuple[str, int]:
     """Return host and port of a port (int), or of a text such as ``9644``, ``0.0.0.0:9644`` or ``[::]:9644``.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is not an address.
     """
     host, colon, text = value.rpartition(":") if isinstance(value, str) else ("", "", str(value))
     port = whole_number(text)
@@ -59,7 +59,7 @@ def serve_metrics(address: int | str | None, *directories: str | os.PathLike[str
         directories: of the nodes.
 
     Raises:
-        ConfigurationError: the address is none, or prometheus_client is not installed.
+        ConfigurationError: the address is invalid, or prometheus_client is not installed.
         ContainerError: nothing can be listened on there.
     """
     if address is None:

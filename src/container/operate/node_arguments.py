@@ -1,4 +1,4 @@
-"""What ``aeron-cluster top`` and ``exporter`` take: directories of nodes; and what both need installed."""
+"""Arguments of ``aeron-cluster top`` and ``exporter``: directories of nodes; and the packages that both need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def directories(options: argparse.Namespace) -> list[Path]:
     """Return the directories that are given, or the one of the environment.
 
     Raises:
-        ConfigurationError: there is none, or the one of the environment is no path.
+        ConfigurationError: there is none, or the one of the environment is not a path.
     """
     from container.operate.places import directory_of_environment  # a service that starts needs no facts
 

@@ -204,7 +204,7 @@ METRICS: tuple[Metric, ...] = tuple(
 
 
 class NodeSample(NamedTuple):
-    """What was found of one node: its values, and its status or why that is not known."""
+    """A sample of one node: its values, and its status or why that is not known."""
 
     path: Path
     samples: list[Sample]
@@ -226,7 +226,7 @@ def sample_node(path: Path) -> NodeSample:
 def _joined(found: Iterable[Sample]) -> list[Sample]:
     """One sample for each set of labels: a part with several agents counts each, as Java's archive with three threads.
 
-    What they count is added; of a gauge the greatest value is the part's.
+    Counters are added; the greatest value of a gauge is the part's.
     """
     joined: dict[tuple[Metric, tuple[str, ...]], Sample] = {}
     for sample in found:
@@ -256,7 +256,7 @@ def _samples(path: Path, status: Status, records: list[CounterRecord]) -> Iterat
     reasons: list[str] = []
     check_ready(status.module_state, status.election_state, status.services, reasons)
     is_ready = is_up and not reasons and all(service.state == "running" for service in status.services)
-    if status.component == "CONSENSUS_MODULE":  # a backup is no member, and so never ready
+    if status.component == "CONSENSUS_MODULE":  # a backup is not a member, and so never ready
         yield Sample(READY, labels, is_ready)
         yield Sample(LEADER, labels, is_up and is_quiet and status.role == "LEADER")
     for metric, names, found in (

@@ -1,4 +1,4 @@
-"""What a live view shows of nodes: a row of texts for each, and lines about one of them."""
+"""The rows of a live view of nodes: a row of texts for each, and lines about one of them."""
 
 from __future__ import annotations
 

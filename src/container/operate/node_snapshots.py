@@ -35,7 +35,7 @@ _NEEDED = {
     "Timer": ("correlation_id", "deadline"),
     "PendingMessageTracker": ("service_id", "next_service_session_id"),
 }
-"""What a message of a snapshot must have."""
+"""The fields that a message of a snapshot must have."""
 _BEFORE_FIRST_SESSION_ID = -(2**63)
 
 

@@ -56,7 +56,7 @@ def operator_parser(make: Callable[..., argparse.ArgumentParser], program: str, 
             type=_interval,
             const=_WATCH_S,
             metavar="SECONDS",
-            help=f"look again each so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
+            help=f"repeat every so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
         )
     word.add(parser)
     parser.set_defaults(command=lambda options: run_word(word, options), log_level=None)
@@ -178,7 +178,7 @@ def _find_directory(word: Word, options: argparse.Namespace) -> None:
 
 
 def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
-    """What asks whether to go on; nothing is asked with ``--yes``."""
+    """The function that asks whether to continue; it asks nothing with ``--yes``."""
     from container.operate.answers import RefusedError
 
     def confirm(what: str) -> None:
@@ -186,7 +186,7 @@ def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
             return
         if sys.stdin is None or not sys.stdin.isatty():
             raise RefusedError(f"this would {what}: nobody can be asked here, so say --yes")
-        sys.stderr.write(f"This will {what}. Go on? [y/N] ")
+        sys.stderr.write(f"This will {what}. Continue? [y/N] ")
         sys.stderr.flush()
         try:
             answer = sys.stdin.readline().strip().lower()
@@ -258,7 +258,7 @@ def _add_timeout(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=_TIMEOUT_S,
         metavar="SECONDS",
-        help=f"how long to wait until it is done (default: {_TIMEOUT_S:g})",
+        help=f"maximum seconds to wait until it is done (default: {_TIMEOUT_S:g})",
     )
 
 
@@ -283,7 +283,7 @@ def _add_service(parser: argparse.ArgumentParser) -> None:
 
 def _add_delay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--set", dest="delay_ms", type=_delay_ms, metavar="DURATION", help="ask after that time, such as 30s"
+        "--set", dest="delay_ms", type=_delay_ms, metavar="DURATION", help="ask again after this time, such as 30s"
     )
 
 
@@ -292,11 +292,11 @@ def _add_health(parser: argparse.ArgumentParser) -> None:
         "--check",
         choices=("live", "ready", "leader"),
         default="ready",
-        help="live: processes show signs of life; ready: and no election goes on; leader: and it leads "
+        help="live: processes show signs of life; ready: and no election is in progress; leader: and it leads "
         "(default: ready)",
     )
     parser.add_argument(
-        "--timeout", type=_seconds, default=0.0, metavar="SECONDS", help="wait for it that long (default: 0)"
+        "--timeout", type=_seconds, default=0.0, metavar="SECONDS", help="wait for it up to this time (default: 0)"
     )
 
 
@@ -333,13 +333,15 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 def _add_dump(parser: argparse.ArgumentParser) -> None:
     _add_recordings(parser)
     _add_checksum(parser)
-    parser.add_argument("--from", dest="begin", type=_count, metavar="POSITION", help="only frames from there on")
-    parser.add_argument("--limit", type=_count, metavar="N", help="so many frames of each recording at most")
+    parser.add_argument(
+        "--from", dest="begin", type=_count, metavar="POSITION", help="only frames from this position on"
+    )
+    parser.add_argument("--limit", type=_count, metavar="N", help="maximum number of frames of each recording")
 
 
 def _add_delete_snapshots(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--keep", type=_positive, required=True, metavar="N", help="how many of the newest snapshots stay, 1 or more"
+        "--keep", type=_positive, required=True, metavar="N", help="number of newest snapshots to keep, 1 or more"
     )
     _add_yes(parser)
     _add_timeout(parser)
@@ -347,9 +349,15 @@ def _add_delete_snapshots(parser: argparse.ArgumentParser) -> None:
 
 def _add_purge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--before", type=_count, required=True, metavar="POSITION", help="what ends there or before, by whole segments"
+        "--before",
+        type=_count,
+        required=True,
+        metavar="POSITION",
+        help="delete whole segments that end at this position or before",
     )
-    parser.add_argument("--recording", type=_count, metavar="ID", help="of this recording (default: that of the log)")
+    parser.add_argument(
+        "--recording", type=_count, metavar="ID", help="delete from this recording (default: the log's)"
+    )
     _add_yes(parser)
     _add_timeout(parser)
 
@@ -357,19 +365,21 @@ def _add_purge(parser: argparse.ArgumentParser) -> None:
 def _add_log(parser: argparse.ArgumentParser) -> None:
     from container.operate.log_names import MESSAGES
 
-    parser.add_argument("--from", dest="begin", type=_count, metavar="POSITION", help="only what ends behind it")
-    parser.add_argument("--to", dest="end", type=_count, metavar="POSITION", help="only what ends there or before")
+    parser.add_argument(
+        "--from", dest="begin", type=_count, metavar="POSITION", help="only messages that end after this position"
+    )
+    parser.add_argument(
+        "--to", dest="end", type=_count, metavar="POSITION", help="only messages that end at this position or before"
+    )
     parser.add_argument(
         "--message", choices=tuple(MESSAGES), action="append", help="only messages of this kind; may be repeated"
     )
-    parser.add_argument("--session", type=_number, metavar="ID", help="only what is of this client session")
-    parser.add_argument("--term", type=_count, metavar="ID", help="only what is of this leadership term")
-    parser.add_argument("--committed", action="store_true", help="only what is certain that a majority has")
+    parser.add_argument("--session", type=_number, metavar="ID", help="only messages of this client session")
+    parser.add_argument("--term", type=_count, metavar="ID", help="only messages of this leadership term")
+    parser.add_argument("--committed", action="store_true", help="only messages that a majority certainly has")
     parser.add_argument("--payload", action="store_true", help="print payloads in hexadecimal digits")
-    parser.add_argument("--limit", type=_count, metavar="N", help="so many messages at most")
-    parser.add_argument(
-        "--follow", "-f", action="store_true", help="go on with what comes, when it is committed, until Ctrl-C"
-    )
+    parser.add_argument("--limit", type=_count, metavar="N", help="maximum number of messages")
+    parser.add_argument("--follow", "-f", action="store_true", help="follow the log as it is committed, until Ctrl-C")
 
 
 # What each word runs.
@@ -578,7 +588,7 @@ WORDS: dict[str, Word] = {
     "is-leader": Word("answer whether a node leads its cluster, by the exit code as well", _is_leader, is_watched=True),
     "snapshot": Word("let the cluster take a snapshot, through its leader", _act("snapshot"), _add_timeout),
     "suspend": Word("let the cluster take no messages, through its leader", _act("suspend"), _add_timeout),
-    "resume": Word("let a suspended cluster go on, through its leader", _act("resume"), _add_timeout),
+    "resume": Word("resume a suspended cluster, through its leader", _act("resume"), _add_timeout),
     "shutdown": Word("end the cluster after a snapshot, through its leader", _act("shutdown"), _add_timeout),
     "abort": Word("end the cluster without a snapshot, through its leader", _act("abort"), _add_timeout),
     "recording-log": Word("show a node's terms and snapshots", _recording_log, is_watched=True),
@@ -587,7 +597,7 @@ WORDS: dict[str, Word] = {
     "recording-log validate": Word(
         "invalidate snapshots that a node's archive does not have", _validate, _add_validate
     ),
-    "recovery-plan": Word("show from what a start would go on", _recovery_plan, _add_services),
+    "recovery-plan": Word("show from where a start would continue", _recovery_plan, _add_services),
     "invalidate-latest-snapshot": Word("let a stopped node start from the snapshot before", _invalidate, _add_yes),
     "describe-latest-consensus-module-snapshot": Word(
         "show sessions, timers and pending messages of the latest snapshot", _module_snapshot

@@ -25,7 +25,7 @@ def directory_of_environment(variables: Sequence[str]) -> Path:
     """Return the directory that the first of some environment variables names.
 
     Raises:
-        ConfigurationError: none is set, or it has what is no path.
+        ConfigurationError: none is set, or it has what is not a path.
     """
     for variable in variables:
         text = os.environ.get(variable)

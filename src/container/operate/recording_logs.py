@@ -118,7 +118,7 @@ def _set_before(ordered: list[RecordingLogEntry], index: int) -> list[RecordingL
 
 
 def recovery_plan(path: Path, service_count: int | None) -> Answer:
-    """Answer from what a start of a member would go on, as its files are now."""
+    """Answer from where a start of a member would continue, by its present files."""
     from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
     from container.recordings.member import PERMISSIVE, open_member
 
@@ -179,7 +179,7 @@ def recovery_plan(path: Path, service_count: int | None) -> Answer:
 # Changes.
 
 type Confirm = Callable[[str], None]
-"""Asks whether to go on with what a sentence says; raises RefusedError for a no."""
+"""Asks whether to continue with what a sentence says; raises RefusedError for a no."""
 
 
 def sort(path: Path, confirm: Confirm) -> Answer:
@@ -328,8 +328,8 @@ def _changed(
 ) -> Answer:
     """Make a backup, change a copy, and put that in the place of the file: a crash leaves the one or the other.
 
-    Somebody may have thought for an hour whether to go on: it is refused when the node was started since, or the file
-    no longer has the entries that it had.
+    The operator may have thought about the question for an hour: the change is refused if the node was started since,
+    or if the file no longer has the same entries.
     """
     path = _real_path(cluster_dir)
     with _CopyOf(path) as copy:

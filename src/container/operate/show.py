@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _WIDTH_OF_A_FILE = 10_000
-"""What is no terminal has room: a line is never broken there."""
+"""The width of an output that is not a terminal: no line is ever broken there."""
 _NONE = "-"
 
 
@@ -159,7 +159,7 @@ def _is_list_of_facts(value: Any) -> bool:
 
 
 def _is_flat(facts: Facts) -> bool:
-    """Whether it fits a row of a table: no part has parts, but for those that are one word."""
+    """Whether it fits a row of a table: no part has parts, except those that are one word."""
     return not any(
         isinstance(value, Facts) or (_is_list_of_facts(value) and not isinstance(value[0], StreamPosition))
         for _, value in _fields(facts)

@@ -214,7 +214,7 @@ class TopApp(App[None]):
         question = {
             "snapshot": "Let cluster {} take a snapshot?",
             "suspend": "Suspend cluster {}? It takes no messages until it is resumed.",
-            "resume": "Let cluster {} go on?",
+            "resume": "Resume cluster {}?",
         }[word].format(chosen.status.cluster_id)
 
         def answered(is_wanted: bool | None) -> None:

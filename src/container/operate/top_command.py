@@ -26,7 +26,7 @@ def top_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         type=seconds,
         default=_INTERVAL_S,
         metavar="SECONDS",
-        help=f"time between two looks (default: {_INTERVAL_S:g})",
+        help=f"time between two updates (default: {_INTERVAL_S:g})",
     )
     parser.set_defaults(command=_run, log_level=None)
     return parser

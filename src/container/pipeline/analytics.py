@@ -1,4 +1,4 @@
-"""What a cluster did: its timeline, messages per minute and per session, sizes, timers' lateness, leaders."""
+"""The activity of a cluster: its timeline, messages per minute and per session, sizes, timers' lateness, leaders."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def per_minute(rows: DataFrame, open_before: int = 0) -> DataFrame:
 
 
 def per_session(rows: DataFrame) -> DataFrame:
-    """What each session of a client did."""
+    """The activity of each client's session."""
     is_open, is_close, is_message = (f.col("template_id") == template_id for template_id in (21, 22, 1))
     by_session = rows.where("cluster_session_id >= 0").groupBy("cluster_session_id")
     sessions = by_session.agg(

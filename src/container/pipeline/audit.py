@@ -77,7 +77,7 @@ class AuditReport(msgspec.Struct, kw_only=True):
     open_sessions: list[tuple[int, int]]
     """Log positions, and how many sessions were open from there on."""
     timer_lateness: list[int]
-    """Of timers whose deadline a snapshot has: how late they expired, in cluster time; of the first thousands."""
+    """How late timers expired whose deadline a snapshot has, in cluster time; only the first thousands."""
 
     def find(self, name: str) -> Check:
         """The check with a name of :data:`CHECKS`."""
@@ -88,7 +88,7 @@ CHECKS = ("members", "log", "positions", "terms", "snapshots", "sessions", "time
 """The names of the checks, in the order of the report."""
 
 _END_STATES: dict[str, State] = {"lost": "fail", "torn": "warn"}
-"""What is wrong with the end of a log, by what it is about."""
+"""The state of a check by what is wrong with the end of a log."""
 
 
 def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BLOCK_LENGTH) -> AuditReport:
@@ -255,7 +255,7 @@ def _terms(rows: Sequence[TermRow]) -> list[TermSummary]:
 
 
 def check_bytes(members: Sequence[AuditedMember], found: Comparison, failures: Sequence[Finding] = ()) -> Check:
-    """What the comparison of the logs' bytes says about the members; ``failures`` are of those without a log."""
+    """The verdict on the members from the comparison of their logs' bytes; ``failures`` are of those without a log."""
     findings = [
         *failures,
         *(
@@ -293,6 +293,6 @@ def check_bytes(members: Sequence[AuditedMember], found: Comparison, failures: S
 
 
 def _state(member: AuditedMember, position: int, other: AuditedMember | None = None) -> State:
-    """What is wrong behind the commit position of either may still be removed by an election."""
+    """A fault behind the commit position of either member may still be removed by an election."""
     committed = [one.log_range.committed_position for one in (member, other) if one is not None]
     return "fail" if position < min(committed) else "warn"

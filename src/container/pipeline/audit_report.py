@@ -60,7 +60,7 @@ def add_audit(page: Report, report: AuditReport) -> None:
         page.heading("Timer lateness")
         late_ms = sorted(1000 * ticks / report.ticks_per_second for ticks in report.timer_lateness)
         page.text(
-            f"Of {len(late_ms):,} timers that a snapshot has, half expired within "
+            f"A snapshot has {len(late_ms):,} timers. Half of them expired within "
             f"{duration_text(1000 * late_ms[len(late_ms) // 2])} of the deadline, and all within "
             f"{duration_text(1000 * late_ms[-1])}."
         )

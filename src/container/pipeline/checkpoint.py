@@ -1,4 +1,4 @@
-"""What Spark keeps in the checkpoint of a streaming query with one source: which query it is, and each batch's end."""
+"""Spark's checkpoint of a streaming query with one source: which query it is, and each batch's end."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def compact_delta(table: Path) -> tuple[int, int]:
     another program is found when this is done.
 
     Raises:
-        ConfigurationError: it is no table of Delta Lake, another one compacts it, or the package deltalake is not
+        ConfigurationError: it is not a table of Delta Lake, another one compacts it, or the package deltalake is not
             installed.
         ContainerError: Delta's library refuses it, or another program has compacted the same files meanwhile.
     """
@@ -36,7 +36,7 @@ def compact_delta(table: Path) -> tuple[int, int]:
     from deltalake.exceptions import DeltaError
 
     if not DeltaTable.is_deltatable(str(table)):
-        raise ConfigurationError(f"table={table} is no table of Delta Lake")
+        raise ConfigurationError(f"table={table} is not a table of Delta Lake")
     with locked(table, _LOCK_NAME, "another compaction of it runs"):
         try:
             before = DeltaTable(str(table))

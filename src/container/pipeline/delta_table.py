@@ -38,7 +38,7 @@ else:
 
 
 def require_deltalake() -> None:
-    """Refuse to go on without the package that commits.
+    """Raise ConfigurationError without the package that commits.
 
     Raises:
         ConfigurationError: it is not installed.
@@ -48,7 +48,7 @@ def require_deltalake() -> None:
 
 
 def plain_text(error: Exception) -> str:
-    """What Delta's library says, as one line: of a system's error it is a tree in colors."""
+    """An error text of Delta's library in one line: for a system's error the library makes a tree in colors."""
     return " ".join(_COLORS.sub("", str(error)).split())
 
 
@@ -56,8 +56,8 @@ class DeltaWriter(TableWriter):
     """Takes the batches of a streaming query into a table of Delta Lake.
 
     Raises:
-        ConfigurationError: as for TableWriter; or the table lacks a batch that its manifest has, as one that was made
-            anew or set back does, or the package deltalake is not installed.
+        ConfigurationError: as for TableWriter; or the table lacks a batch that its manifest has, as one that was
+            recreated or set back does, or the package deltalake is not installed.
     """
 
     def __init__(self, table: Path, manifest: Manifest) -> None:
@@ -67,7 +67,7 @@ class DeltaWriter(TableWriter):
         if manifest.batch_id >= 0 and (has is None or has < manifest.batch_id):
             raise ConfigurationError(
                 f"table={table} has batches of its ingest up to {has}, and its manifest up to {manifest.batch_id}: "
-                "it was made anew or set back; give another directory"
+                "it was recreated or set back; give another directory"
             )
         last = manifest.batch_id if manifest.moving is None else manifest.moving.batch_id
         if has is not None and has > last:
@@ -87,7 +87,7 @@ class DeltaWriter(TableWriter):
         """Make the table, or add columns that are new.
 
         Raises:
-            ConfigurationError: somebody has divided the table anew, or gave a column another type.
+            ConfigurationError: somebody has partitioned the table differently, or gave a column another type.
             ContainerError: Delta's library refuses it.
         """
         columns = Schema.from_json(_nullable(rows.schema.jsonValue()))
@@ -115,7 +115,7 @@ class DeltaWriter(TableWriter):
         """Commit the files of a batch with its number, unless the table has that number.
 
         Raises:
-            ConfigurationError: somebody has divided the table anew, or set it back.
+            ConfigurationError: somebody has partitioned the table differently, or set it back.
             ContainerError: Delta's library refuses the commit.
         """
         query, table = self.manifest.query_id or "", _opened(self.table, self.manifest)
@@ -164,7 +164,7 @@ def _opened(table: Path, manifest: Manifest) -> DeltaTable:
     if columns != list(manifest.partition_by):
         raise ConfigurationError(
             f"table={table} is divided by {', '.join(columns) or 'nothing'}, and its ingest divides it by "
-            f"{', '.join(manifest.partition_by)}: somebody has made it anew; give another directory"
+            f"{', '.join(manifest.partition_by)}: somebody has recreated it; give another directory"
         )
     constraint = next((name for name in settings if name.startswith(_CONSTRAINT)), None)
     if constraint is not None:

@@ -21,7 +21,7 @@ LATENESS_LIMIT = 5_000
 POINT_COUNT = 400
 """How many points the curve of open sessions has at most."""
 ITEM_COLUMNS = ("item", "cluster_session_id", "opened_log_position", "correlation_id", "deadline")
-"""What the checks need of the items of the consensus module's snapshots."""
+"""Columns of the items of the consensus module's snapshots that the checks use."""
 
 _TIMER_EVENT, _SESSION_OPEN, _SESSION_CLOSE = 20, 21, 22  # template ids
 _MODULE_COLUMNS = ("log_position", "service_id", "is_valid", "is_complete", "error", *ITEM_COLUMNS)
@@ -65,7 +65,7 @@ def read_events(spark: SparkSession, options: SourceOptions) -> DataFrame:
 
 
 def find_holes(events: DataFrame, member: AuditedMember) -> list[Finding]:
-    """What of a member's log cannot be read, as one finding: checks of events prove nothing then.
+    """The parts of a member's log that cannot be read, as one finding: checks of events prove nothing then.
 
     ``events`` are its own, those of :func:`read_events`; what was purged before it is asked for does not count.
     """
@@ -298,10 +298,10 @@ def check_timers(
 ) -> tuple[Check, list[int]]:
     """Whether timers that a snapshot has expire after it, not before their deadline, and their lateness.
 
-    The log says when a timer expired, and only snapshots say what was scheduled: a service may cancel a timer or
-    schedule it anew, which no recording has. So what does not fit is a warning. A timer is forgotten when the next
-    snapshot still has it, although one that was due later expired before that, and the log never says that it expired.
-    ``holes`` are those of :func:`find_holes`.
+    The log says when a timer expired, and only snapshots say what was scheduled: a service may cancel or reschedule a
+    timer, and no recording shows that. So a contradiction is a warning. A timer is forgotten when the next snapshot
+    still has it, although one that was due later expired before that, and the log never says that it expired. ``holes``
+    are those of :func:`find_holes`.
     """
     expired = events.where((f.col("template_id") == _TIMER_EVENT) & f.col("correlation_id").isNotNull())
     pairs = timer_pairs(expired, items, positions).cache()
@@ -320,7 +320,7 @@ def check_timers(
         pairs.unpersist()
     summary = (
         f"{counts[0]:,} timers expired; of {counts[1]:,} that snapshots have, {late_count:,} expired in time order "
-        f"and {counts[2]:,} were cancelled or scheduled anew"
+        f"and {counts[2]:,} were cancelled or rescheduled"
     )
     return check("timers", summary, [*holes, *too_early, *forgotten], len(holes) + finding_count), lateness
 

@@ -1,4 +1,4 @@
-"""What an audit has found: checks, their findings, and the verdict over all."""
+"""The result of an audit: checks, their findings, and the overall verdict."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ _RUN_SCHEMA = pa.schema(
 def check_positions(spark: SparkSession, options: SourceOptions, members: Sequence[AuditedMember]) -> Check:
     """Whether each member has frames one after the other, from the beginning of its log to its end.
 
-    Whoever reads a part of the log yields one row for it, with its first faults only, so what comes to the driver grows
-    with the parts and not with the damage. What a running member has recorded or purged since the audit began does not
-    matter, and the comparison of bytes reports an end that is lost.
+    Each task that reads a part of the log yields one row, with the first faults only, so the data at the driver grows
+    with the parts and not with the damage. Recordings and purges of a running member since the audit began do not
+    matter, and the comparison of bytes reports a lost end.
     """
     columns = ["member_id", "begin_position", "log_position", "error"]
     runs = fold_view(spark, options, "frames", columns, _run, _RUN_SCHEMA).collect()
@@ -111,7 +111,7 @@ def _run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _not_purged(fault: tuple[Any, ...], begin_now: int) -> tuple[Any, ...] | None:
-    """What remains of a fault when the log begins at a later position by now; None if nothing does."""
+    """The rest of a fault when the log begins at a later position by now; None if nothing is left."""
     begin, end, error = fault
     if begin is None or begin >= begin_now:
         return fault
@@ -135,7 +135,7 @@ def _finding(member: AuditedMember, begin: int | None, end: int | None, error: s
 
 
 def _state(member: AuditedMember, position: int | None) -> State:
-    """What is wrong behind the commit position may still be removed by an election; without a position it is not."""
+    """An election may still remove a fault behind the commit position; without a position the fault stays."""
     return "fail" if position is None or position < member.log_range.committed_position else "warn"
 
 
@@ -251,7 +251,7 @@ def _absent_terms(
         if is_newest and member.is_running:
             continue  # It enters the term when its election ends.
         state: State = "fail"
-        why = "it was lost there; let the member get its log anew from another one"
+        why = "it was lost there; let the member fetch its log again from another one"
         if snapshot_term is not None and term < snapshot_term:
             state, why = "warn", "no start needs it, as a later snapshot counts; a backup of a member lacks such terms"
         elif is_newest:
@@ -302,7 +302,7 @@ def _ends(
         if successor is not None and row.end_log_position != bases[successor]:
             what = f"term {successor} begins at {bases[successor]}"
         elif successor is None and member is not None and row.end_log_position < member.log_range.committed_position:
-            what = f"its log goes on in it to {member.log_range.committed_position}"
+            what = f"its log continues in it to {member.log_range.committed_position}"
         if what:
             yield Finding(
                 state="fail",
@@ -388,7 +388,7 @@ def check_snapshots(
     ]
     findings += _missing(entries, members)
     rows = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
-    # What is damaged is no item, and reported below. What only a catalog has is of a service that it does not say.
+    # What is damaged is not an item, and reported below. What only a catalog has is of a service that it does not say.
     items = rows.where("item is not null and is_valid is not null")
     # Members that have the snapshot at all must have each of its items.
     holders = items.groupBy(*_SNAPSHOT_KEY).agg(f.collect_set("member_key").alias("holders"))
@@ -466,8 +466,8 @@ def _digest(rows: DataFrame) -> Column:
 def _details(
     spark: SparkSession, options: SourceOptions, items: DataFrame, differing: Sequence[Any]
 ) -> dict[tuple[int, int], str]:
-    """Of each snapshot that differs the first field of its first item in which members have other values, or who lacks
-    that item; the snapshots are read anew."""
+    """For each differing snapshot, the first field of its first item in which members differ, or the members that lack
+    that item. Reads the snapshots again."""
     if not differing:
         return {}
     keys = [(row.log_position, row.service_id, row.first.item, row.first.place) for row in differing]

@@ -56,11 +56,11 @@ class IcebergWriter:
         elif query_id(state_dir / CHECKPOINT_NAME) != manifest.query_id:
             raise ConfigurationError(
                 f"state_dir={state_dir} has no {CHECKPOINT_NAME}, or not the one of its ingest, without which nobody "
-                "knows where to go on: bring it back, or give another directory and another table"
+                "knows where to continue: bring it back, or give another directory and another table"
             )
         if manifest.batch_id >= 0 and self._owner() != manifest.query_id:
             raise ConfigurationError(
-                f"table={self._name} is not the one that {state_dir} has the checkpoint of: it was made anew; give "
+                f"table={self._name} is not the one that {state_dir} has the checkpoint of: it was recreated; give "
                 "another directory and another table"
             )
         base = manifest.base_snapshot_id

@@ -44,7 +44,7 @@ ATTEMPTS = 10
 _POLL_S = 1
 _TOO_SLOW = "Python worker failed to connect back"
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
-"""What Spark takes for an interruption by a stop."""
+"""The error that Spark takes for an interruption by a stop."""
 _FULL = "No space left on device"
 _log = logging.getLogger(__name__)
 
@@ -75,8 +75,8 @@ def ingest(
     The table has the columns of the view, and ``cluster``, ``date`` (of the timestamp, UTC; null where there is none)
     and ``term`` (the leadership term), by which its directories are made as Hive's are: any reader of Parquet can read
     it, here or where it was copied to. Its directory also has the checkpoint of the query, the manifest and the schema,
-    under names that readers do not take for data. An ingest that was ended in any way goes on where it stopped: each
-    row is in the table once.
+    under names that readers do not take for data. However an ingest ended, the next one continues where it stopped:
+    each row is in the table once.
 
     A decoder may change between two runs. A field that it has no more is null from then on, a new one is null in
     earlier rows. A field that has the name of a column of the view or of the directories gets ``payload_`` in front.
@@ -96,7 +96,7 @@ def ingest(
             IngestStopped.
 
     Raises:
-        ConfigurationError: the view is none of those, the format has no jar for this Spark, the table was made with
+        ConfigurationError: the view is not one of these, the format has no jar for this Spark, the table was made with
             other options or with a decoder that gave a column another type, its checkpoint is gone, another ingest
             writes into it, or the cluster has no name. Or the session is one of Spark Connect.
         ContainerError: the query failed; the text says why.
@@ -141,7 +141,7 @@ def ingest(
             raise
         raise ContainerError(
             f"table={name or table}: no space is left on the disk of the table, of its checkpoint in {table}, or of "
-            "Spark's own files (spark.local.dir): make room and start again, which goes on where this stopped"
+            "Spark's own files (spark.local.dir): make room and start again, which continues where this stopped"
         ) from error
     return writer.manifest
 

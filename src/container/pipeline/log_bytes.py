@@ -85,7 +85,7 @@ class AuditedMember:
     descriptor: RecordingDescriptor
     log_range: LogRange
     loss: str | None = None
-    """What the error says that stands for the end of its log, where that is missing."""
+    """The text of the error that stands for the missing end of its log."""
     is_running: bool = False
     is_backup: bool = False
     """Whether it is the directory of a backup, which has its log and its entries later than a member, and not all."""
@@ -94,7 +94,7 @@ class AuditedMember:
 
     @property
     def name(self) -> str:
-        """What it is called in a report."""
+        """Its name in a report."""
         return member_name(self.member)
 
     def begin_now(self) -> int:
@@ -148,7 +148,7 @@ class AuditedMember:
 
 
 def member_name(member: Member) -> str:
-    """What a member is called in a report."""
+    """The name of a member in a report."""
     return member.path if member.member_id is None else f"member {member.member_id}"
 
 
@@ -186,7 +186,7 @@ class BlockFailure(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What the comparison of all blocks has shown."""
+    """The result of the comparison of all blocks."""
 
     block_count: int
     byte_count: int
@@ -195,7 +195,7 @@ class Comparison(NamedTuple):
     differing_count: int
     """Pairs of a block and a member that has it in another way than most."""
     differences: list[Difference]
-    """Of these the first :data:`~container.pipeline.findings.FINDING_LIMIT`, in the order of the log."""
+    """The first :data:`~container.pipeline.findings.FINDING_LIMIT` differences, in the order of the log."""
     failure_count: int
     failures: list[BlockFailure]
     """The first :data:`~container.pipeline.findings.FINDING_LIMIT`."""

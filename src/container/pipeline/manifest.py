@@ -1,4 +1,4 @@
-"""What a table holds: its columns, the log positions of each member that are in it, the gaps, rows of partitions."""
+"""The contents of a table: its columns, the log positions of each member in it, the gaps, the rows of partitions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Gap(msgspec.Struct):
     end_position: int | None
     reason: str
     last_position: int | None = None
-    """Of a gap that reaches over several damaged places, with rows between them: where the last of these begins."""
+    """The begin of the last damaged place, for a gap over several of them with rows between."""
 
     @property
     def known_position(self) -> int:
@@ -52,7 +52,7 @@ class Gap(msgspec.Struct):
 
 
 class MemberPositions(msgspec.Struct):
-    """What the table has of one member's log."""
+    """The part of one member's log that the table has."""
 
     start_position: int
     """Where the archive's recording began when the ingest began."""
@@ -114,7 +114,7 @@ class Batch(msgspec.Struct):
     positions: dict[str, int]
     """Up to where each member was read, by its key."""
     member_ids: dict[str, int | None]
-    """What the rows of each member have for its id, by its key."""
+    """The id in the rows of each member, by its key."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -130,9 +130,9 @@ class Manifest(msgspec.Struct, kw_only=True):
     """The name of a table that is not in this directory."""
     partition_by: tuple[str, ...] = PARTITION_COLUMNS
     columns: list[TableColumn] = []
-    """Of the files, without those of the directories; files that are older than a column do not have it."""
+    """Columns of the files, without those of the directories; files that are older than a column do not have it."""
     query_id: str | None = None
-    """Of the query whose batches these are, as its checkpoint says."""
+    """The id of the query whose batches these are, from its checkpoint."""
     batch_id: int = -1
     """The last micro-batch that is in here."""
     file_count: int = 0
@@ -142,7 +142,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     moving: Batch | None = None
     """The batch that was on its way into the table when this was written."""
     base_snapshot_id: int | None = None
-    """Of a table of Iceberg: its snapshot before that batch."""
+    """The snapshot of an Iceberg table before that batch."""
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 def partition_values(file: Path) -> dict[str, str | None]:
-    """What Hive's directories in a file's relative path say, by column; a null is None."""
+    """The values in Hive's directories of a file's relative path, by column; a null is None."""
     names = dict(part.split("=", 1) for part in file.parts[:-1] if "=" in part)
     return {name: None if text == NULL_DIRECTORY else unquote(text) for name, text in names.items()}
 

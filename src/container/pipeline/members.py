@@ -64,7 +64,7 @@ def _ends(members: Sequence[AuditedMember], committed: int) -> Iterator[Finding]
 
 
 def _begin(member: AuditedMember, snapshots: Sequence[SnapshotRow]) -> Iterator[Finding]:
-    """A log goes in front of a snapshot only, from which a start goes on."""
+    """A log is purged only before a snapshot from which a start continues."""
     begin = member.begin_now()
     if begin == 0 or not member.has_recording_log or member.is_backup:
         return

@@ -1,9 +1,9 @@
 """A table that any reader of Parquet can read: Hive's directories of whole files, and no list of files.
 
-A micro-batch is written into a directory of its own. Then the manifest names its files and where
-each belongs, in one atomic rename: from there on the batch is decided, and what moves its files can be done again. So
-after a kill at any place a batch is either written anew or its moves are brought to their end, and each row is in the
-table once. No path in the table is absolute.
+A micro-batch is written into a directory of its own. Then the manifest names its files and where each belongs, in one
+atomic rename: from then on the batch is decided, and moving its files can be repeated. So after a kill at any place a
+batch is either written again or its moves are completed, and each row is in the table once. No path in the table is
+absolute.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class TableWriter:
         if manifest.query_id is not None and query_id(table / CHECKPOINT_NAME) != manifest.query_id:
             raise ConfigurationError(
                 f"table={table} has no {CHECKPOINT_NAME}, or not the one of its ingest, without which nobody knows "
-                "where to go on: bring it back, or give another directory"
+                "where to continue: bring it back, or give another directory"
             )
         self.finish()
         refuse_another_time(table, self.manifest)
@@ -259,8 +259,8 @@ def _positions_behind(
 
 
 def merged_columns(table: Path, known: Sequence[TableColumn], now: Sequence[TableColumn]) -> list[TableColumn]:
-    """The columns of a table that goes on with those of now: none has another type or origin than it had, and no new
-    one differs from it in upper and lower case only, as Spark would take both for one.
+    """The columns of a table that continues with the present ones: none changes its type or origin, and no new one
+    differs from another only in upper and lower case, as Spark would take both for one.
 
     Raises:
         ConfigurationError: one has.

@@ -76,7 +76,7 @@ svg.picture .bin:hover { fill: var(--note); fill-opacity: .15 }
 
 
 class Axis(NamedTuple):
-    """What runs from left to right: microseconds since 1970 in UTC, a log position, or a number with its unit."""
+    """The axis from left to right: microseconds since 1970 in UTC, a log position, or a number with its unit."""
 
     kind: Literal["time", "log position", "number"]
     begin: float
@@ -146,7 +146,7 @@ class Picture(NamedTuple):
 
     title: str
     description: str
-    """What a person who cannot see the picture should know of it."""
+    """The text for a person who cannot see the picture."""
     axis: Axis
     lanes: Sequence[Lane] = ()
     charts: Sequence[Chart] = ()

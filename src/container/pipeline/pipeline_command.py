@@ -75,7 +75,9 @@ def _add_word(words: Any, name: str, about: str, command: Callable[..., None]) -
 
 
 def _add_storage_options(parser: argparse.ArgumentParser, place: str) -> None:
-    parser.add_argument("--storage-options", metavar="JSON", help=f"what fsspec passes to the file system of {place}")
+    parser.add_argument(
+        "--storage-options", metavar="JSON", help=f"options that fsspec passes to the file system of {place}"
+    )
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +142,7 @@ def source_options(options: argparse.Namespace) -> SourceOptions:
 
     Raises:
         ConfigurationError: one of them is wrong.
-        RecordingError: a path is none of a member.
+        RecordingError: a path is not a member's.
     """
     import json
 
@@ -176,7 +178,7 @@ def _add_ingest(words: Any) -> None:
         "--partition-by",
         type=lambda text: tuple(text.split(",")),
         metavar="COLUMNS",
-        help="of cluster, date, hour and term, those that divide the table (default: cluster,date,term)",
+        help="columns that divide the table, out of cluster, date, hour and term (default: cluster,date,term)",
     )
     parser.add_argument("--view", default="messages", help="the view to read (default: messages)")
     parser.add_argument(
@@ -186,7 +188,7 @@ def _add_ingest(words: Any) -> None:
         "(default: any)",
     )
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
-    parser.add_argument("--decoder", metavar="DECODER", help="what decodes payloads, as the source's option decoder")
+    parser.add_argument("--decoder", metavar="DECODER", help="decoder of payloads, as the source's option decoder")
     parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, polling every S seconds")
     parser.add_argument("--max-bytes-per-batch", metavar="SIZE", help="bytes of log in a micro-batch, such as 256m")
     _add_mode(parser)
@@ -232,9 +234,11 @@ def _add_table(parser: argparse.ArgumentParser, *formats: str, default: str | No
         help="directory of the table; of iceberg its name with its catalog, such as local.logs.messages",
     )
     if default is None:
-        parser.add_argument("--format", required=True, choices=formats, help="of the table")
+        parser.add_argument("--format", required=True, choices=formats, help="format of the table")
     else:
-        parser.add_argument("--format", choices=formats, default=default, help=f"of the table (default: {default})")
+        parser.add_argument(
+            "--format", choices=formats, default=default, help=f"format of the table (default: {default})"
+        )
     parser.add_argument(
         "--warehouse", type=path, metavar="DIR", help="directory of the iceberg catalog named local, without a service"
     )
@@ -377,8 +381,8 @@ def _add_replay(words: Any) -> None:
 def _add_diff(words: Any) -> None:
     parser = _add_word(words, "diff", "run two services over a recorded log, and compare what they do", _diff)
     parser.add_argument("--service", required=True, metavar="package.module:Name", help="the service to compare with")
-    parser.add_argument("--other", required=True, metavar="package.module:Name", help="the service that is compared")
-    parser.add_argument("--ignore-state", action="store_true", help="compare what the two do, and not their states")
+    parser.add_argument("--other", required=True, metavar="package.module:Name", help="the service to compare")
+    parser.add_argument("--ignore-state", action="store_true", help="compare the actions of the two, not their states")
     _add_range(parser)
     parser.set_defaults(word="diff")
 
@@ -402,7 +406,7 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
         "--hash", type=number(0), action="append", default=[], metavar="POSITION", help="also hash the state there"
     )
     parser.add_argument(
-        "--continuous", action="store_true", help="go on over snapshots with the service's own state, in one task"
+        "--continuous", action="store_true", help="keep the service's own state across snapshots, in one task"
     )
     _add_mode(parser)
 
@@ -495,7 +499,7 @@ def _add_ship(words: Any) -> None:
     )
     parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, looking every S seconds")
     parser.add_argument(
-        "--check", action="store_true", help="read all that is in PLACE and compare it with its manifest; copy nothing"
+        "--check", action="store_true", help="read everything in PLACE and compare it with its manifest; copy nothing"
     )
     parser.add_argument(
         "--committed",

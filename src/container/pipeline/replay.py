@@ -42,8 +42,8 @@ def replay(spark: SparkSession, options: SourceOptions, service: ServiceSource, 
     Args:
         spark: a session; its executors must see the member's files, and have the service's module.
         options: where the member is, with ``mode`` and ``batch_rows`` as
-            :func:`~container.replay.execution.replay_segment` takes them. Of several members the one whose log is
-            known to be committed the furthest is taken.
+            :func:`~container.replay.execution.replay_segment` takes them. If there are several members, it takes the
+            one whose log is known to be committed the furthest.
         service: a class, a function without arguments, or ``package.module:Name`` of either.
         plan: the arguments of :func:`~container.replay.execution.plan_replay`, such as ``begin_position`` and
             ``is_continuous``.
@@ -76,9 +76,9 @@ def diff(
 ) -> DataFrame:
     """Run two services over a member's recorded log: a row for all that the other one does differently.
 
-    In each segment both start from the recorded state, so that what differs does not add up; the hashes at its end tell
-    whether the states differ. With ``is_continuous`` each goes on with its own state, in one partition. With
-    ``ignore_state`` only what they do is compared.
+    In each segment both start from the recorded state, so that what differs does not add up; the hashes at its end show
+    whether the states differ. With ``is_continuous`` each keeps its own state, in one partition. With ``ignore_state``
+    only what they do is compared.
 
     Other arguments and errors are those of :func:`replay`; the table has the columns of
     :data:`~container.replay.diff.DIFF_COLUMNS`.
@@ -152,7 +152,7 @@ def _in_parallel(
 
 
 class ReplaySummary(NamedTuple):
-    """What a replay came to."""
+    """The totals of a replay."""
 
     row_counts: dict[str, int]
     """How many rows there are of each kind."""
@@ -193,7 +193,7 @@ def summarise_replay(rows: DataFrame) -> ReplaySummary:
 
 
 class DiffSummary(NamedTuple):
-    """What a comparison came to."""
+    """The totals of a comparison."""
 
     counts: dict[tuple[str, str], int]
     """How many rows there are of each kind and change."""

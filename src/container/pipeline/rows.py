@@ -32,7 +32,7 @@ def read_view(spark: SparkSession, options: SourceOptions, view: str, columns: S
 def fold_view(
     spark: SparkSession, options: SourceOptions, view: str, columns: Sequence[str], fold: Fold, made: pa.Schema
 ) -> DataFrame:
-    """What a function makes of each partition of a view, where that is read: the rows do not go through Spark.
+    """Apply a function to each partition of a view where it is read: the rows do not go through Spark.
 
     The function gets the batches of a partition, with these columns, and yields batches of the schema ``made``.
     """

@@ -79,13 +79,13 @@ class ShipStopped(ContainerError):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a pass has done."""
+    """The result of a pass."""
 
     number: int
-    """Of the manifest that is the newest one now."""
+    """Number of the manifest that is now the newest."""
     end_position: int
     committed_position: int
-    """Of the member, when the pass began its last part; of what is in the place, where the member knows less."""
+    """The member's, when the pass began its last part; that of the place, where the member knows less."""
     unknown_length: int = 0
     """Bytes of log behind it that are not shipped: of a member that does not run, and not known to be committed."""
     copied_length: int = 0
@@ -210,7 +210,7 @@ class Shipper:
     # The member.
 
     def _source(self) -> tuple[SourceFacts, dict[str, bytes]]:
-        """What the member has now, and the contents of the files that are copied as they are.
+        """The member's present facts, and the contents of the files that are copied as they are.
 
         The commit position is asked first: what is committed then stays, whatever is read later.
         """
@@ -502,7 +502,7 @@ def _unknown_length(log: Log) -> int:
 
 
 def _file_state(directory: str | None, name: str) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written in its place; None without one."""
+    """Values that change when a file is replaced or overwritten; None without a file."""
     try:
         status = None if directory is None else Path(directory, name).stat()
     except FileNotFoundError:

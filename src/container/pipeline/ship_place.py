@@ -73,7 +73,7 @@ class Place(ABC):
 
     @abstractmethod
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove objects; those that are not there are passed over."""
+        """Remove objects; missing ones are skipped."""
 
     def digest(self, path: str, length: int) -> str | None:
         """Return the SHA-256 of an object, read from the store; None when it is missing or has another length."""
@@ -275,7 +275,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def store_error_text(error: BaseException) -> str:
-    """Return what is to be said of an error of a store, in one line and with advice."""
+    """Return the text for an error of a store, in one line and with advice."""
     text = " ".join(str(error).split()) or type(error).__name__
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -38,13 +38,13 @@ class SnapshotFiles:
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """What a member has at one moment."""
+    """The facts of a member at one moment."""
 
     cluster_id: int | None
     member_id: int | None
     time_unit: str | None
     descriptor: RecordingDescriptor
-    """Of the log."""
+    """Descriptor of the log."""
     identity: LogIdentity
     segment_positions: Sequence[int]
     """Where the log's segment files begin that are there."""
@@ -53,12 +53,12 @@ class SourceFacts:
     """How much is recorded behind it, of which nothing shows that it is committed."""
     terms: Sequence[ShippedTerm]
     snapshots: Sequence[SnapshotFiles]
-    """Of valid entries of the recording log."""
+    """Files of the valid snapshots of the recording log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A piece that is to be in the place: bytes of one of the archive's files."""
+    """A piece to copy into the place: bytes of one of the archive's files."""
 
     path: str
     recording_id: int
@@ -66,9 +66,9 @@ class Copy:
     length: int
     file_name: str
     offset: int
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
     sha256: str | None = None
-    """What the manifest has already, where the object was lost."""
+    """The hash in the manifest, where the object was lost."""
 
     @property
     def end(self) -> int:
@@ -76,7 +76,7 @@ class Copy:
         return self.position + self.length
 
     def piece(self, sha256: str) -> Piece:
-        """What a manifest says of it."""
+        """Its entry for a manifest."""
         return Piece(
             path=self.path,
             length=self.length,
@@ -146,7 +146,7 @@ def plan_copies(
 
 
 def _lost(place: str, manifest: ShippedManifest, source: SourceFacts, lengths: Mapping[str, int]) -> Iterator[Copy]:
-    """What the manifest names and the place does not have, or not with its length."""
+    """Pieces that the manifest names and the place lacks, or has with another length."""
     wanted = {files.descriptor.recording_id: files for files in source.snapshots}
     log = SnapshotFiles(source.descriptor, source.segment_positions)
     for piece in [*manifest.log, *manifest.snapshots]:
@@ -219,7 +219,7 @@ def _segments(place: str, manifest: ShippedManifest | None, source: SourceFacts)
 
 
 def _tail(manifest: ShippedManifest | None, source: SourceFacts, segments: Sequence[Copy]) -> Copy | None:
-    """What is committed of the segment that is not full, from where the place ends.
+    """The committed part of the last segment, which is not full, from where the place ends.
 
     Stretches before it that are no longer than it are copied again with it, as one: so there are few at any time, and
     each byte is copied a few times only, however often this looks.

@@ -40,7 +40,7 @@ KINDS = {
     "sessions_closed": "template_id = 22",
     "leadership_changes": "template_id = 24",
 }
-"""What is counted, and the condition for each, over the view ``messages``."""
+"""The counts, with the condition for each, over the view ``messages``."""
 BIN_COUNT = 120
 """How many intervals a timeline has, at most one more."""
 PLACE_COUNT = 2_000
@@ -334,7 +334,7 @@ def _binned(round_trips: Iterable[RoundTrip], width: int) -> list[tuple[float, f
 def _table_rows(
     bins: Sequence[Bin], lateness: Sequence[tuple[float, float, float]], trips: Sequence[tuple[float, float, float]]
 ) -> list[tuple[object, ...]]:
-    """What a picture shows, for each interval with a message, a timer or a request."""
+    """The rows of a picture, for each interval with a message, a timer or a request."""
     middle = (bins[0].end - bins[0].begin) // 2
     by_begin = {one.begin: one for one in bins}
     late, trip = ({int(at) - middle: (low, high) for at, low, high in points} for points in (lateness, trips))

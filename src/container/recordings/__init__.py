@@ -1,4 +1,4 @@
-"""What a cluster leaves behind, as tables: the log, snapshots, recording log and catalog of a member, for reading.
+"""A cluster's files as tables to read: the log, snapshots, recording log and catalog of a member.
 
 :func:`read` yields Arrow record batches of a *view* (see :data:`VIEWS` and :mod:`container.recordings.views`);
 :func:`open_reader` has them as a stream for DuckDB and Polars; :func:`plan` and :func:`read_partition` do the same in

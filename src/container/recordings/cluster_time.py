@@ -69,7 +69,7 @@ def _identity(member: Member) -> tuple[object, ...]:
 
 
 def _digest(archive: StoredDirectory) -> bytes | None:
-    """Of a catalog, where no time says yet whether it is the same."""
+    """A hash of a catalog, used where no time shows yet whether it is the same."""
     try:
         return hashlib.sha256(archive.content(CATALOG_NAME)).digest()
     except (OSError, RecordingError):

@@ -157,7 +157,7 @@ cdef class ColumnBatch:
         self.columns.is_failed = COLUMNS_OK
 
     cdef list take(self):
-        """The wanted columns as Arrow arrays, in the order of their indices; the batch begins anew.
+        """The wanted columns as Arrow arrays, in the order of their indices; a new batch begins.
 
         Raises MemoryError when a put found no memory; all rows are lost then.
         """

@@ -53,7 +53,7 @@ def parse_committed(name: str, value: str | int | None) -> Committed:
 
 
 def member_key(member: Member) -> str:
-    """What a member is called in the offsets of streams: its id, or its archive's directory where no file has an id.
+    """The name of a member in the offsets of streams: its id, or its archive's directory where no file has an id.
 
     It does not depend on the order or the number of the directories that a query names.
     """
@@ -124,7 +124,7 @@ def names_newest_term(member: Member, log: Log, terms: Sequence[RecordingLogEntr
 
 
 def _once[T](logs: Sequence[tuple[Member, Log]], by: object, find: Callable[[], T]) -> T:
-    """What is found by reading logs; from memory where it was found by the same of them, and these have not changed."""
+    """The result of reading logs; from memory if the same logs were read before and have not changed."""
 
     def state() -> tuple[object, ...]:
         ends = ((one.archive, found.descriptor.recording_id, found.segment_positions[-1:]) for one, found in logs)
@@ -229,7 +229,7 @@ def _of_cluster(member: Member, log: Log) -> tuple[int, str]:
 
 
 def _read_end(log: Log) -> int:
-    """Up to where a log is recorded for certain: damage that hides its end is no vote for what follows."""
+    """Up to where a log is recorded for certain: damage that hides its end is not a vote for what follows."""
     return log.log_range.recorded_position if log.damaged_position is None else log.damaged_position
 
 
@@ -280,7 +280,7 @@ def _find_agreement(member: Member, log: Log, reference: Member, of: Log, *, is_
 
 
 def end_texts(member: Member, log: Log) -> dict[str, str]:
-    """Return what is to be said of the end of a log, by what it is about; nothing where all is as it should be."""
+    """Return warnings about the end of a log, by topic; none where all is as it should be."""
     tail, loss = _tail_text(member, log), log.loss(member.archive)
     texts = {} if tail is None else {log.committed_by: tail}
     if loss is not None:
@@ -300,7 +300,7 @@ def name_of(member: Member) -> str:
 
 
 def _tail_text(member: Member, log: Log) -> str | None:
-    """What is to be said of a log of which not all is known to be committed; ``None`` when nothing is."""
+    """The warning about a log of which not all is known to be committed; ``None`` without one."""
     found = log.log_range
     if log.committed_by in (COUNTER, GIVEN) or found.recorded_position == log.known_position:
         return None

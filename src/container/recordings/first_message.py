@@ -27,7 +27,7 @@ _READ_LENGTH = _FRAME_LENGTH + _HEADER.size + 32
 
 
 class FirstMessage(NamedTuple):
-    """What the first message of a part says of the part's time."""
+    """The time of a part, as its first message gives it."""
 
     leadership_term_id: int
     timestamp: int

@@ -46,8 +46,8 @@ def mask_frames(bytes block, bytearray target, int64_t begin, int64_t next_frame
                 int64_t last_frame, int32_t term_length):
     """Zero in ``target`` what need not be equal, by the frames in ``block``.
 
-    Where no frame can be found all bytes count, up to the next Aeron term. What is returned goes on in the block
-    behind this one.
+    Where no frame can be found all bytes count, up to the next Aeron term. The result continues in the block behind
+    this one.
 
     Args:
         block: bytes of a log, which begin and end at multiples of 32.

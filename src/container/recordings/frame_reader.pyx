@@ -32,7 +32,7 @@ cdef extern from *:
     #include <fcntl.h>
     #include <sys/stat.h>
     #include <unistd.h>
-    /* A name that is no regular file (a pipe, say) must neither block nor be read. */
+    /* A name that is not a regular file (a pipe, say) must neither block nor be read. */
     static int recording_open(const char *path) {
         struct stat status;
         int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -159,7 +159,7 @@ cdef inline bint is_plausible(FrameReader reader, const uint8_t* frame, int64_t 
 
 
 cdef int header_failure(FrameReader reader, const uint8_t* frame, int64_t position, int64_t limit) noexcept nogil:
-    """What is wrong with the header of a frame at a log position: READ_OK, or a failure."""
+    """Check the header of a frame at a log position; return READ_OK, or a failure."""
     cdef int32_t length = sbe.sbe_get_int32(frame)
     if is_plausible(reader, frame, position):
         return FAILED_BEYOND_END if position + align_frame(length) > limit else READ_OK
@@ -336,7 +336,7 @@ cdef class FrameReader:
         return READ_OK
 
     cdef int _damage_or_unread(self, int result, int64_t position) noexcept nogil:
-        """What a check of what surrounds a frame has found: no damage, if a part of it could not be read."""
+        """The result of a check of a frame's surroundings: no damage, if a part of them could not be read."""
         if self._peek_error == 0:
             return result
         return self.fail(FAILED_READ, position, self._peek_error, 0)
@@ -555,11 +555,11 @@ cdef class FrameReader:
         return True
 
     cdef int64_t resynchronise(self, int64_t limit) noexcept nogil:
-        """Go on at the first frame behind the last failure, and return its log position; -1 when there is none.
+        """Continue at the first frame behind the last failure, and return its log position; -1 when there is no frame.
 
-        Its header must agree with its place, and its session id with the frames before the damage: bytes in a payload
-        that look like a frame are none. Where no such frame is left in the Aeron term, or none was read before, the
-        frame behind it must be one as well. It is -1 with FAILED_READ where the file cannot be read.
+        Its header must agree with its place, and its session id with the frames before the damage: so bytes of a
+        payload that look like a frame do not count. Where no such frame is left in the Aeron term, or none was read
+        before, the frame behind it must be one as well. It is -1 with FAILED_READ where the file cannot be read.
         """
         cdef int64_t begin = self.failure_position + FRAME_HEADER_LENGTH
         cdef int64_t term_end = min(limit, (self.failure_position | (self.term_length - 1)) + 1)
@@ -762,8 +762,8 @@ cdef class FrameReader:
         A recording whose end the catalog does not know ends as the archive finds it at its start: where nothing is
         written, or before a last frame of which perhaps not all was written: :attr:`torn_position` is where that ends,
         else -1. An archive writes one frame behind the other into a file of zeros, so zeros with anything behind them
-        are no end. Where a frame is damaged the walk goes on at the next one, and where a file cannot be opened it ends
-        at the limit, so that the damage lies within what is recorded and is found by who reads it. Raise
+        are no end. Behind a damaged frame the walk continues at the next one, and where a file cannot be opened it ends
+        at the limit, so that the damage lies within the recorded range and a reader finds it. Raise
         RecordingUnavailableError where a file cannot be read: it may end anywhere then.
         """
         cdef uint8_t[FRAME_HEADER_LENGTH] header
@@ -820,7 +820,7 @@ cdef class FrameReader:
 
     @property
     def last_failure(self):
-        """What went wrong last (int): one of the ``FAILED_…`` numbers, or 0."""
+        """The last failure (int): one of the ``FAILED_…`` numbers, or 0."""
         return self.failure
 
     def failure_error(self):

@@ -124,7 +124,7 @@ def is_backup(cluster_dir: Directory | None) -> bool:
 def _positions(mark: MarkFileStatus, type_id: int, key_of: Callable[[CounterRecord], int | None]) -> dict[int, int]:
     """The positions in counters of a type by their key, where it has one counter only.
 
-    Of two readings it is the smaller, should one fall into a change. What can be no position is left out.
+    It takes the smaller of two readings, in case one falls into a change. Impossible positions are left out.
     """
     if not mark.is_alive(time.time_ns() // 1_000_000) or not mark.aeron_dir:
         return {}

@@ -1,8 +1,8 @@
 """The log's frames and messages as Arrow columns. No Python object is made for a frame; the GIL is released meanwhile.
 
 Which fields of which message become which column is in :mod:`container.recordings.views`. A message is read with the
-project's own codecs: a field that the sender's version or block does not have is null, and what follows a longer block
-than ours is passed over.
+project's own codecs: a field that the sender's version or block does not have is null, and extra bytes of a longer
+block than ours are skipped.
 """
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -186,7 +186,7 @@ cdef inline bint has_block_only(uint16_t template_id) noexcept nogil:
 
 
 cdef inline void read_facts(const uint8_t* message, const sbe.MessageHeader* header, Neighbour* out) noexcept nogil:
-    """What a message has in common with those around it; it must have its block."""
+    """Read the facts that a message shares with those around it; its block must be complete."""
     out.is_there = True
     out.template_id = header.template_id
     out.version = header.version
@@ -329,7 +329,7 @@ cdef class LogDecoder(BatchDecoder):
     def decode_messages(self):
         """Decode until the batch is full (return 0), the range has ended (1) or something failed (below 0).
 
-        What failed is then in :attr:`last_failure` and :meth:`failure_error`.
+        The failure is then in :attr:`last_failure` and :meth:`failure_error`.
         """
         cdef int result
         with nogil:
@@ -364,8 +364,8 @@ cdef class LogDecoder(BatchDecoder):
     def put_error(self, error, text):
         """Add a row for the last failure (RecordingError) with a text, and all else null; return whether it was added.
 
-        Of ranges of positions one behind the other, only that gives the row which has the position: at its beginning
-        or behind it, and before its end. A whole message belongs to the range in which it ends.
+        Among several ranges in a row, only the one that contains the position (from its beginning to before its end)
+        yields the row. A whole message belongs to the range in which it ends.
         """
         cdef int64_t position = error.log_position
         cdef bytes content = text.encode("utf-8", "replace")
@@ -466,7 +466,7 @@ cdef class LogDecoder(BatchDecoder):
         self._has_frame_time = True
 
     cdef int _result_of(self, int result) noexcept nogil:
-        """What is damaged where no wanted row can end any more does not matter."""
+        """Damage where no wanted row can end any more does not matter."""
         return READ_END if result < 0 and self.failure_position >= self._filter_end else result
 
     cdef int _check_message(self) noexcept nogil:
@@ -502,7 +502,7 @@ cdef class LogDecoder(BatchDecoder):
         return READ_OK
 
     cdef int _check_header(self, const sbe.MessageHeader* header) noexcept nogil:
-        """Check a message of the cluster's schema. Of a version newer than ours, templates and blocks may be new."""
+        """Check a message of the cluster's schema. A newer version than ours may have new templates and blocks."""
         cdef int32_t block_length = block_length_of(header.template_id, header.version)
         cdef int64_t end = sbe.SBE_HEADER_LENGTH + header.block_length
         if header.version > codec.CLUSTER_SCHEMA_VERSION:

@@ -43,9 +43,10 @@ MODES = (STRICT, PERMISSIVE, AUDIT)
 
 
 def tolerates(mode: str, error: RecordingError) -> bool:
-    """Whether reading goes on after an error: in mode permissive only after damage that was read, in an audit always.
+    """Whether reading continues after an error: in mode permissive only after damage that was read, in an audit always.
 
-    What cannot be opened or read now may be whole. To leave it out would make a moment's trouble a gap forever.
+    A file that cannot be opened or read now may be whole. Leaving it out would turn a moment's trouble into a permanent
+    gap.
     """
     return mode == AUDIT or (mode == PERMISSIVE and not isinstance(error, RecordingUnavailableError))
 
@@ -67,7 +68,7 @@ class LogRange:
     start_position: int
     """Where the log begins: 0, or later when its first segments were removed."""
     recorded_position: int
-    """Up to where it is recorded. What is not committed may still be removed by an election."""
+    """The position up to which it is recorded. An election may still remove what is not committed."""
     committed_position: int
     """Up to where it is committed, not more than is recorded: by a counter, by the majority of the members, or as
     given to :func:`open_member`."""
@@ -92,7 +93,7 @@ class Log:
     is_running: bool
     """Whether the consensus module's mark file is that of a running one (of the archive, when there is no other)."""
     committed_by: str = commit.KNOWN
-    """What says how far it is committed: one of the words of :mod:`container.recordings.commit`."""
+    """The source of the commit position: one of the words of :mod:`container.recordings.commit`."""
     lost_position: int | None = None
     """Up to where its recording log shows that it was recorded, where that is more than there is of it."""
     torn_position: int | None = None
@@ -121,15 +122,15 @@ class Member:
     """One member's files, for reading. It holds paths and URLs only, and can be sent to another process."""
 
     path: str
-    """What it was opened with."""
+    """The path it was opened with."""
     cluster_dir: str | None
     """The directory of the recording log; ``None`` when only an archive was given."""
     archive_dir: str
     member_id: int | None
     recording_id: int | None = None
-    """The recording that is to be taken for the log; ``None`` to find it."""
+    """The recording to take for the log; ``None`` to find it."""
     committed: commit.Committed = None
-    """What counts as committed; see :func:`open_member`."""
+    """The rule for the committed part; see :func:`open_member`."""
     others: tuple[Member, ...] = ()
     """The other members of its cluster that were named with it."""
     is_voter: bool = True
@@ -137,25 +138,25 @@ class Member:
     is_unnamed: bool = False
     """Whether its files have no id, and ``member_id`` is what the rows of one query say."""
     storage: StorageOptions | None = None
-    """What the file systems of URLs are given."""
+    """Options for the file systems of URLs."""
 
     is_missing: bool = False
     """Whether nothing was found under ``path``: it has no log, and still counts for the majority."""
 
     @property
     def archive(self) -> Directory:
-        """What opens the files of its archive, here."""
+        """The directory object that opens the files of its archive, here."""
         return resolve(self.archive_dir, self.storage)
 
     @property
     def cluster(self) -> Directory | None:
-        """What opens the files of its cluster directory, here; ``None`` when there is none."""
+        """The directory object that opens the files of its cluster directory, here; ``None`` without one."""
         return None if self.cluster_dir is None else resolve(self.cluster_dir, self.storage)
 
     def shipped(self) -> ShippedManifest | None:
         """Return the newest manifest of the place to which it was shipped; ``None`` where it is read at its own.
 
-        What is read of the place from then on is as this manifest has it.
+        From then on the place is read as this manifest describes it.
 
         Raises:
             RecordingError: the place cannot be read, or the manifest is damaged.
@@ -513,7 +514,7 @@ def open_member(
             a JSON object.
 
     Raises:
-        ConfigurationError: ``committed`` is none of these, ``storage_options`` is no JSON object, or the URL is of a
+        ConfigurationError: ``committed`` is not one of these, ``storage_options`` is no JSON object, or the URL is of a
             file system that is not known.
         ImportError: the package of a URL's file system is not installed.
         RecordingUnavailableError: there is no such directory, it cannot be read, or it has no archive.
@@ -610,7 +611,7 @@ def _find_remote(place: StoredDirectory, archive_dir: str | None) -> tuple[str |
 
 
 def _search_remote(places: Sequence[str], storage: StorageOptions | None, names: Sequence[str]) -> list[str]:
-    """Of each URL itself if it has one of the files, else those right below that have one."""
+    """For each URL: itself if it has one of the files, else the directories right below that have one."""
     found: list[str] = []
     for place in places:
         directory = resolve(place, storage)
@@ -641,7 +642,7 @@ def _find_directories(directory: Path, archive_dir: Path | None) -> tuple[Path |
 
 
 def _search(places: Sequence[Path], names: Sequence[str], may_have_none: bool = False) -> list[Path]:
-    """Of each place itself if it has one of the files, else those right below that have one.
+    """For each place: itself if it has one of the files, else the directories right below that have one.
 
     Raises OSError when there is none, and one that may not be looked into might be it.
     """

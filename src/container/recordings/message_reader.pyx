@@ -52,9 +52,9 @@ cdef class MessageReader(FrameReader):
     cdef int next_message(self, int64_t limit, int64_t read_limit) noexcept nogil:
         """Read the next message that begins before `limit`: READ_OK, READ_END, or a failure.
 
-        A message that was begun is read on beyond `limit`, up to `read_limit`. When reading ends within a message,
-        that is no failure: its end may not have been recorded yet. Of a message that `template_bits` does not want, the
-        bytes of its first frame are there.
+        A message begun before `limit` is read beyond it, up to `read_limit`. If reading ends within a message, that is
+        not a failure: its end may not have been recorded yet. A message that `template_bits` does not want has only the
+        bytes of its first frame.
         """
         cdef int result
         while True:
@@ -112,7 +112,7 @@ cdef class MessageReader(FrameReader):
     cdef bint _goes_on(self, int64_t limit) noexcept nogil:
         """Whether a fragment follows the last one of a message, which is as long as those are that others follow.
 
-        What begins as a message of the cluster does is none: rather its flags are damaged.
+        A frame that begins like a message of the cluster is not a fragment: its flags are damaged instead.
         """
         cdef uint8_t[FRAME_HEADER_LENGTH] header
         cdef uint8_t[sbe.SBE_HEADER_LENGTH] start
@@ -170,7 +170,7 @@ cdef class MessageReader(FrameReader):
         self._is_in_tail = position != self.start_position and (position & (self.term_length - 1)) != 0
 
     cdef int64_t skip_fragments(self, int64_t limit) noexcept nogil:
-        """Pass over fragments of a message that was begun before; return the log position (int) where that ends."""
+        """Skip the fragments of a message that began before; return the log position (int) where it ends."""
         cdef uint8_t[FRAME_HEADER_LENGTH] header
         cdef int64_t position = self.next_position
         while (self.peek_data_frame(position, limit, header) == position

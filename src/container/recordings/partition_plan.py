@@ -34,11 +34,11 @@ class Filters:
 
     Positions are those where messages (or frames) end: what lies between ``begin_position`` and ``end_position``. A row
     that reports damage passes whatever its time, template and term would be, and has the position where the damage
-    begins: at ``begin_position`` or behind it, and before ``end_position``. Of parts of a log that have no wanted time,
-    by the messages that they begin with, nothing is read.
+    begins: at ``begin_position`` or behind it, and before ``end_position``. Parts of a log without a wanted time,
+    judged by their first messages, are not read.
 
-    A time chooses each message by its own timestamp, also where a new leader's clock is behind the old one's. What has
-    no timestamp, such as a message of an extension, is in no range of times; a warning counts what was left out so.
+    A time chooses each message by its own timestamp, also where a new leader's clock is behind the old one's. A message
+    without a timestamp, such as one of an extension, is in no range of times; a warning counts those left out.
     """
 
     begin_position: int | None = None
@@ -58,7 +58,7 @@ class Filters:
     """Only rows with one of these leadership terms."""
 
     def check(self, view: str) -> None:
-        """Raise ConfigurationError when the view cannot apply a filter, or a bound is no whole number."""
+        """Raise ConfigurationError when the view cannot apply a filter, or a bound is not a whole number."""
         for name in ("begin_position", "end_position", "begin_timestamp", "end_timestamp"):
             value = getattr(self, name)
             if value is None or (isinstance(value, Integral) and _INT64_MIN <= int(value) <= _INT64_MAX):
@@ -81,7 +81,7 @@ class Snapshot:
 
     entry: RecordingLogEntry | None
     descriptor: RecordingDescriptor | None
-    """Of its recording; ``None`` where this archive has none."""
+    """Descriptor of its recording; ``None`` where this archive has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Partition:
     """Where its rows come from: ``log``, ``recording_log``, ``catalog``, ``snapshot``, or ``failure`` for none."""
     descriptor: RecordingDescriptor | None = None
     begin_position: int = 0
-    """Of the log: messages that begin from here …"""
+    """Messages of the log that begin from here …"""
     end_position: int = 0
     """… up to here are its rows; both are places where a frame begins."""
     recorded_position: int = 0
@@ -106,7 +106,7 @@ class Partition:
     snapshots: tuple[Snapshot, ...] = ()
     """Those that are its rows, one after the other."""
     failure: RecordingError | None = None
-    """What kept the plan from finding rows, or what is missing: it is the only row."""
+    """The error that kept the plan from finding rows, or that names the missing part: it is the only row."""
 
 
 def plan(
@@ -124,11 +124,11 @@ def plan(
     was recorded when the plan was made. Each file is read once.
 
     Args:
-        members: whose view it is.
-        view: its name.
-        filters: which rows are wanted.
-        mode: what is done about damage.
-        log: of one member what :meth:`~container.recordings.Member.log` gave, if the plan is to be of that moment.
+        members: the members of the view.
+        view: the name of the view.
+        filters: the wanted rows.
+        mode: the treatment of damage.
+        log: a result of :meth:`~container.recordings.Member.log` for one member, to plan as of that moment.
 
     Raises:
         ConfigurationError: the view or mode is unknown, or the view cannot apply a filter.
@@ -202,7 +202,7 @@ def _plan_log(member: Member, log: Log, view: str, filters: Filters, mode: str) 
 
 
 def _end_of(member: Member, log: Log, view: str, filters: Filters, mode: str) -> list[Partition]:
-    """What takes the place of the end of a log that is missing, where that is asked for."""
+    """The partition in place of the missing end of a log, where that is wanted."""
     end = log.log_range.recorded_position
     if filters.end_position is not None and filters.end_position <= end:
         return []

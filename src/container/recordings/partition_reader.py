@@ -1,4 +1,4 @@
-"""What a partition of a view holds, read from the files of its member."""
+"""The rows of a partition of a view, read from the files of its member."""
 
 from __future__ import annotations
 
@@ -163,14 +163,14 @@ def _check_same_log(partition: Partition) -> None:
 
 
 class _Damage:
-    """What a permissive read has passed over, for the rows and for one warning at its end."""
+    """The damage that a permissive read has skipped, for the rows and for one warning at its end."""
 
     def __init__(self) -> None:
         self._count = self._skipped = 0
         self._first = ""
 
     def add(self, decoder: LogDecoder, error: RecordingError, position: int) -> None:
-        """Put the row for damage behind which reading goes on at a log position."""
+        """Add the row for damage behind which reading continues at a log position."""
         assert error.log_position is not None
         skipped = position - error.log_position
         text = f"{error}; {skipped} bytes skipped, up to log position {position}"
@@ -350,7 +350,7 @@ def _read_snapshot(
 
 
 def _snapshot_constants(entry: RecordingLogEntry | None, descriptor: RecordingDescriptor | None) -> dict[str, Any]:
-    """What is the same for all rows of a snapshot."""
+    """The values that all rows of a snapshot share."""
     if entry is None:
         assert descriptor is not None
         is_module = descriptor.stream_id == CONSENSUS_MODULE_SNAPSHOT_STREAM_ID

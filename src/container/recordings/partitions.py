@@ -73,7 +73,7 @@ def read_partition(
         RecordingUnavailableError: a file that must be there is missing, or cannot be opened or read, in either mode.
         RecordingError: the files are damaged, in mode strict; the rows before the damage have been yielded. In mode
             permissive a row with the column ``error`` takes the place of what is damaged and says how many bytes were
-            skipped, a warning is logged for the partition, and reading goes on at the next frame that agrees with its
+            skipped, a warning is logged for the partition, and reading continues at the next frame that agrees with its
             place; where a file ends too early, in the next segment.
     """
     filters.check(partition.view)

@@ -59,7 +59,7 @@ _pools: list[ThreadPoolExecutor] = []
 
 
 class StorageOptions(msgspec.Struct, frozen=True):
-    """What fsspec is to pass to a file system, such as an endpoint or a key; its ``repr`` shows no value."""
+    """Options that fsspec passes to a file system, such as an endpoint or a key; the ``repr`` shows no value."""
 
     text: str
     """A JSON object."""
@@ -189,8 +189,8 @@ class StoredFile(NamedTuple):
 
     length: int
     state: tuple[object, ...] | None
-    """What changes when it is written again; ``None`` where the file system says no such thing, or only a time that is
-    too new for the next write to show."""
+    """Values that change when it is written again; ``None`` where the file system has none, or only a time that is too
+    recent to show the next write."""
 
 
 class Part(NamedTuple):
@@ -202,7 +202,7 @@ class Part(NamedTuple):
     path: str
     """Relative to the directory."""
     state: object
-    """What changes when the object is written again, of a shipped one its SHA-256; ``None`` where nothing says it."""
+    """A value that changes when the object is written again, the SHA-256 of a shipped one; ``None`` without one."""
 
 
 class _Digest:
@@ -543,10 +543,10 @@ class StoredDirectory(RemoteDirectory):
 
 
 def checked(directory: Directory, until: int = POSITION_MAX) -> Directory:
-    """Return a directory for reading what is given away, up to a log position.
+    """Return a directory for reading rows to hand out, up to a log position.
 
-    What is read of a shipped place is compared with the SHA-256 of its objects: call :func:`check_objects` before the
-    last of it is given away.
+    Reads of a shipped place are compared with the SHA-256 of its objects: call :func:`check_objects` before you hand
+    out the last rows.
     """
     return directory.until(until) if isinstance(directory, StoredDirectory) else directory
 
@@ -554,9 +554,9 @@ def checked(directory: Directory, until: int = POSITION_MAX) -> Directory:
 def check_objects(directory: Directory, recording_id: int, begin: int, end: int, *, is_read: bool = True) -> None:
     """Compare the objects that were read of a recording between two log positions with what was shipped.
 
-    Of an object that was read in part the rest is fetched, in blocks of 8 MiB; what was compared before in this process
-    is not again. Without ``is_read`` those are compared as well of which nothing was read. Nothing is done where the
-    member was not shipped.
+    If an object was read in part, the rest is fetched, in blocks of 8 MiB. Each object is compared once in a process.
+    Without ``is_read``, objects that were not read are compared as well. Nothing is done where the member was not
+    shipped.
 
     Raises:
         RecordingUnavailableError: an object has other bytes than were shipped, or cannot be fetched.
@@ -630,7 +630,7 @@ class _Chunk(NamedTuple):
 
 
 class _ReadAhead(SegmentReader):
-    """Fetches more with each step of a reader that goes on, and the next step's bytes while it decodes these."""
+    """Fetches more with each step of a continuing reader, and the next step's bytes while it decodes these."""
 
     def __init__(self, directory: StoredDirectory, recording_id: int, until: int | None) -> None:
         self._directory = directory

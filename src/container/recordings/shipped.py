@@ -30,7 +30,7 @@ from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 MANIFEST_DIRECTORY, ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY = "shipped", "archive", "tail", "metadata"
 OBJECT_DIRECTORIES = (ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY)
 METADATA_NAMES = (CATALOG_NAME, RECORDING_LOG_NAME)
-"""What is copied beside recordings; a member without cluster directory has no recording log."""
+"""Files copied besides recordings; a member without cluster directory has no recording log."""
 MANIFEST_LENGTH_MAX = 1024**3
 
 _VERSION = 1
@@ -77,7 +77,7 @@ class Retired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShippedManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a place holds. All of the log in it is committed."""
+    """The contents of a place. All of the log in it is committed."""
 
     version: int = _VERSION
     cluster_id: int | None
@@ -146,7 +146,7 @@ def parse_manifest(content: bytes, path: str) -> ShippedManifest:
     """Return a manifest; ``path`` is where it was read, for errors.
 
     Raises:
-        RecordingError: it is no manifest, has a version that is not known, or its pieces do not make up what it says.
+        RecordingError: it is not a manifest, has an unknown version, or its pieces do not make up what it says.
     """
     try:
         version = msgspec.json.decode(content, type=_Version).version
@@ -158,7 +158,7 @@ def parse_manifest(content: bytes, path: str) -> ShippedManifest:
             )
         manifest = msgspec.json.decode(content, type=ShippedManifest)
     except msgspec.DecodeError as error:
-        raise RecordingError(f"it is no manifest of a shipped place: {error}", file=path) from None
+        raise RecordingError(f"it is not a manifest of a shipped place: {error}", file=path) from None
     if (fault := fault_of(manifest)) is not None:
         raise RecordingError(f"the manifest contradicts itself: {fault}", file=path)
     return manifest
@@ -172,7 +172,7 @@ def fault_of(manifest: ShippedManifest) -> str | None:
     length, first = manifest.segment_length, manifest.log[0].position if manifest.log else 0
     for piece in manifest.log:
         if piece.recording_id != manifest.recording_id or piece.length <= 0:
-            return f"{piece.path} is no piece of the log"
+            return f"{piece.path} is not a piece of the log"
         if end is not None and piece.position != end:
             return f"the log has a gap or an overlap before {piece.path}, at log position {end}"
         end = piece.end
@@ -186,16 +186,17 @@ def fault_of(manifest: ShippedManifest) -> str | None:
 
 
 def _fault_of_values(manifest: ShippedManifest) -> str | None:
-    """What names or numbers no shipper writes: a path may not lead out of the place, where it is read and removed."""
+    """The first name or number that no shipper writes: a path may not lead out of the place, where it is read and
+    removed."""
     objects: list[ShippedObject | Retired] = [*manifest.metadata, *manifest.log, *manifest.snapshots, *manifest.retired]
     for one in objects:
         directory, *names = one.path.split("/")
         if directory not in OBJECT_DIRECTORIES or not names or not {"", ".", ".."}.isdisjoint(names):
-            return f"{one.path!r} is no path of an object in it"
+            return f"{one.path!r} is not a path of an object in it"
     if not re.fullmatch(rf"{manifest.recording_id}@-?[0-9]+", manifest.recording, re.ASCII):
         return f"recording {manifest.recording_id} is said to be {manifest.recording!r}"
     if manifest.time_unit not in _TIME_UNITS:
-        return f"{manifest.time_unit!r} is no unit of time"
+        return f"{manifest.time_unit!r} is not a unit of time"
     length = manifest.segment_length
     if not 0 < length <= _SEGMENT_LENGTH_MAX or length & (length - 1):
         return f"a segment cannot have {length} bytes"

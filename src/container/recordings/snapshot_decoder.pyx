@@ -1,4 +1,4 @@
-"""What a snapshot holds as Arrow columns: of the consensus module its state, of a service its sessions and its data.
+"""A snapshot as Arrow columns: the state of a consensus module, or the sessions and data of a service.
 
 Upstream: ConsensusModuleSnapshotAdapter.java, ServiceSnapshotLoader.java. Between the begin and the end marker lie
 messages of the cluster's schema, behind it the service's own, which have no framing but Aeron's.
@@ -144,8 +144,8 @@ cdef class SnapshotDecoder(BatchDecoder):
     def decode_items(self, bint until_end_marker=False):
         """Decode until the batch is full (return 0), the recording has ended (1) or something failed (below 0).
 
-        What failed is then in :attr:`last_failure` and :meth:`failure_error`. With ``until_end_marker`` the end
-        marker ends it too; it is not an error then that there is none.
+        The failure is then in :attr:`last_failure` and :meth:`failure_error`. With ``until_end_marker`` the end marker
+        ends it too; it is not an error then that there is none.
         """
         cdef int result
         with nogil:

@@ -1,8 +1,8 @@
 """Compares two services over the same recorded log: what would have been answered differently, and from where on.
 
-Both run side by side over :mod:`container.replay.execution`. What they send to the same client, or do to the same
-timer, at the same log position is compared one by one in its order; the order among clients does not count, for no
-client can tell. What the service's errors say does not count either, but that there is one does.
+Both run side by side over :mod:`container.replay.execution`. Their messages to the same client, and actions on the same
+timer, at the same log position are compared one by one in order. The order among clients does not count, as no client
+can see it. The texts of the service's errors do not count either, but their presence does.
 
 States are compared by their snapshots. When these are not equal, each service starts from the snapshot of the other, as
 two releases do whose states have different forms: what it then writes is compared with its own.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DIFF_COLUMNS = (
     Column("log_position", "int64", "Where the message ends in the log that both services were called with."),
     Column("timestamp", "int64", "Cluster time of that message, in the cluster's time unit."),
-    Column("kind", "string", "What differs, as in a replay: EGRESS, SCHEDULE_TIMER, STATE_HASH and so on."),
+    Column("kind", "string", "Kind of difference, as in a replay: EGRESS, SCHEDULE_TIMER, STATE_HASH and so on."),
     Column(
         "change",
         "string",
@@ -50,14 +50,14 @@ DIFF_COLUMNS = (
     Column("cluster_session_id", "int64", "The client concerned."),
     Column("correlation_id", "int64", "The timer concerned."),
     Column("occurrence", "int32", "Counts, from 0, what a service did of this kind for this client or timer there."),
-    Column("payload", "binary", "What the first service sent."),
-    Column("other_payload", "binary", "What the other service sent."),
+    Column("payload", "binary", "Message of the first service."),
+    Column("other_payload", "binary", "Message of the other service."),
     Column("deadline", "int64", "When the first service's timer is due."),
     Column("other_deadline", "int64", "When the other service's timer is due."),
     Column("state_hash", "string", "The hash of the first service's state."),
     Column("other_state_hash", "string", "The hash of the other service's state."),
-    Column("error", "string", "What the first service raised."),
-    Column("other_error", "string", "What the other service raised."),
+    Column("error", "string", "Error of the first service."),
+    Column("other_error", "string", "Error of the other service."),
     Column("state_difference", "string", "Where the states differ, or why they cannot be compared."),
 )
 """The columns of the rows of a comparison."""
@@ -67,7 +67,7 @@ COMPARED = ("payload", "deadline", "state_hash")
 SHOWN = (*COMPARED, "error")
 """… and those that a difference shows of both."""
 KEY = ("kind", "cluster_session_id", "correlation_id")
-"""What rows at the same log position must have in common to be compared with each other."""
+"""Columns that rows at the same log position must share to be compared with each other."""
 UNKNOWN = "UNKNOWN"
 """The change of states that cannot be compared."""
 _DIFF_BATCH_ROWS = 4096
@@ -134,8 +134,8 @@ def diff_segment(
     """Run two services over one segment, and yield what the other does differently, in the order of the log.
 
     Arguments and errors are those of :func:`~container.replay.execution.replay_segment` and :func:`diff`;
-    ``report_progress`` is of the first service. Both start from the snapshot that is recorded at the segment's begin;
-    what differs in their states then begins anew.
+    ``report_progress`` is called for the first service. Both start from the snapshot that is recorded at the segment's
+    begin; differences of their states before it do not count.
     """
     states = None if ignore_state else _States(segment, service, other)
     options: dict[str, Any] = {"mode": mode, "batch_rows": batch_rows}
@@ -257,7 +257,7 @@ def _diff(
 def _by_position(
     batches: Iterable[pa.RecordBatch], other_batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[list[_Row], list[_Row]]]:
-    """What both services did at a log position, of all positions where they did not do the same."""
+    """The actions of both services at each log position where they differ."""
     one, two, window = _Rows(batches), _Rows(other_batches), _WINDOW_MIN
     while one.left is not None or two.left is not None:
         if one.left is not None and two.left is not None:
@@ -292,7 +292,7 @@ class _Rows:
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = (batch for batch in batches if batch.num_rows > 0)  # what is filtered may be without rows
         self.left: Any = next(self._batches, None)
-        """What is left of the batch; None at the end."""
+        """The rest of the batch; None at the end."""
 
     @property
     def position(self) -> int:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 type ServiceSource = str | Callable[[], object]
-"""What makes a service: ``package.module:Name``, a class, or any callable without arguments."""
+"""A maker of a service: ``package.module:Name``, a class, or any callable without arguments."""
 
 REPLAY_COLUMNS = (
     Column(
@@ -62,10 +62,10 @@ REPLAY_COLUMNS = (
     Column("cluster_session_id", "int64", "The client that an EGRESS goes to, or that CLOSE_SESSION asks to close."),
     Column("correlation_id", "int64", "The timer's id, chosen by the service."),
     Column("deadline", "int64", "When a scheduled timer is due, in the cluster's time unit."),
-    Column("payload", "binary", "What the service sent, to a client (EGRESS) or to the cluster (SERVICE_MESSAGE)."),
+    Column("payload", "binary", "Message of the service, to a client (EGRESS) or to the cluster (SERVICE_MESSAGE)."),
     Column("state_hash", "string", "SHA-256 of the snapshot that the service writes at this log position."),
     Column("recorded_state_hash", "string", "The same of the snapshot that is recorded there; null where none is."),
-    Column("error", "string", "What the service raised, or what the container reported."),
+    Column("error", "string", "Error that the service raised or the container reported."),
 )
 """The columns of a replay's rows."""
 ERROR_KIND, WARNING_KIND, STATE_HASH_KIND = "ERROR", "WARNING", "STATE_HASH"
@@ -113,13 +113,13 @@ class ReplaySegment:
     member: Member
     service_id: int
     descriptor: RecordingDescriptor
-    """Of the log."""
+    """Descriptor of the log."""
     begin_position: int
     end_position: int
     committed_position: int
     """Up to where the log was known to be committed when the plan was made."""
     begin_snapshot: RecordedSnapshot | None
-    """What the service starts from; ``None`` at the beginning of the log."""
+    """The snapshot from which the service starts; ``None`` at the beginning of the log."""
     snapshots: tuple[RecordedSnapshot, ...] = ()
     """Those behind the begin, with which the service's state can be compared."""
     hash_positions: tuple[int, ...] = ()
@@ -269,10 +269,10 @@ def replay(
 
 
 def find_service(source: ServiceSource) -> Callable[[], object]:
-    """Return what makes a service.
+    """Return the function that makes a service.
 
     Raises:
-        ConfigurationError: it cannot be found, or is an instance, whose state could not be had anew.
+        ConfigurationError: it cannot be found, or is an instance, which cannot start again with a fresh state.
     """
     make: Callable[[], object] = load_object(source, "service") if isinstance(source, str) else source
     if not callable(make):
@@ -286,7 +286,7 @@ def make_service(source: ServiceSource) -> object:
     """Return a new service.
 
     Raises:
-        ConfigurationError: it cannot be found or made, or is an instance, whose state could not be had anew.
+        ConfigurationError: it cannot be found or made, or is an instance, which cannot start again with a fresh state.
     """
     make = find_service(source)
     try:
@@ -311,12 +311,12 @@ def replay_segment(
     on one thread.
 
     Args:
-        segment: of :func:`plan_replay`.
+        segment: a segment of :func:`plan_replay`.
         service: a class, a function without arguments, or ``package.module:Name`` of either.
-        mode: what an exception of the service does, once it has become a row with its log position: ``strict`` ends
-            the segment, ``permissive`` goes on behind the message, as the container does. A service that cannot
-            start, or ends itself, ends the segment in either mode.
-        batch_rows: rows of a batch at most; it also ends at 16 MiB of payload.
+        mode: the effect of an exception of the service, once it is a row with its log position: ``strict`` ends the
+            segment, ``permissive`` continues behind the message, as the container does. A service that cannot start, or
+            ends itself, ends the segment in either mode.
+        batch_rows: maximum number of rows in a batch; it also ends at 16 MiB of payload.
         report_progress: called with the log position after each duty cycle, some tens of messages.
         on_snapshot: called with each snapshot that the service takes; its row then ends a batch.
 
@@ -466,7 +466,7 @@ class _Run:
         self._is_ended |= self._is_strict and not is_warning
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What the service does from the begin to the end."""
+        """Yield the service's actions from the begin to the end."""
         segment = self._segment
         try:
             self._agent.on_start()
@@ -545,7 +545,7 @@ class _Run:
 
 
 def _cause_of(end: AgentTermination) -> BaseException:
-    """What has ended an agent. Ctrl-C is of the user, and no fault of the service: it is raised."""
+    """The error that has ended an agent. Ctrl-C is the user's and not a fault of the service: it is raised."""
     if isinstance(end.__cause__, KeyboardInterrupt):
         raise end.__cause__ from None
     return end.__cause__ or end

@@ -47,7 +47,8 @@ _OF_THE_LOG = (
 
 
 def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
-    """The parser of the command; ``kind`` makes it, and ``command`` of its options is to be called with them."""
+    """The parser of the command; ``kind`` makes it, and its options have ``command``, the function to call with
+    them."""
     parser = kind(
         prog=program,
         description="Run a service over the recorded log of a member, without a cluster: see what it does, whether it "
@@ -59,10 +60,10 @@ def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) ->
         "service", metavar="package.module:ServiceClass", help="the service; the current directory is searched as well"
     )
     parser.add_argument(
-        "--other", metavar="package.module:ServiceClass", help="run this one beside it, and stop where they differ"
+        "--other", metavar="package.module:ServiceClass", help="run this service as well, and stop where the two differ"
     )
     parser.add_argument(
-        "--ignore-state", action="store_true", help="compare what the two do, and not the states in their snapshots"
+        "--ignore-state", action="store_true", help="compare the actions of the two, not the states in their snapshots"
     )
     parser.add_argument("--begin", type=_position, metavar="POSITION", help="start at 0 or at a recorded snapshot")
     parser.add_argument("--until", type=_position, metavar="POSITION", help="where to end (default: what is committed)")
@@ -280,7 +281,7 @@ def _compare(rows: Iterator[dict[str, Any]], options: Any) -> None:
 
 
 def _described(row: dict[str, Any], options: Any) -> str:
-    """What differs, for whom, and what both have."""
+    """Describe a difference: its kind, its client, and both values."""
     text = f"{row['kind']} {row['change']}"
     for name, words in (("cluster_session_id", "session"), ("correlation_id", "timer")):
         if row[name] is not None:

@@ -142,7 +142,7 @@ cdef class ReplayRows:
         return self._end()
 
     cdef int put_request(self, const uint8_t* data, size_t length) except -1:
-        """What a service asks of the consensus module, but for acks."""
+        """Take a request of the service to the consensus module, other than an ack."""
         cdef sbe.MessageHeader header
         cdef codec.ScheduleTimer scheduled
         cdef codec.CancelTimer cancelled
@@ -495,7 +495,7 @@ cdef class LogSubscription(Subscription):
 
 
 cdef class ControlSubscription(Subscription):
-    """What the consensus module says: the one message that has the log joined."""
+    """The messages of the consensus module: a single one, to join the log."""
     cdef bytes _message
 
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
@@ -593,7 +593,7 @@ cdef class ReplaySnapshotStore(SnapshotStore):
 
 
 cdef class ReplayClock(Clock):
-    """Stands still but for :meth:`advance`: cluster time comes from the log."""
+    """Moves only by :meth:`advance`: cluster time comes from the log."""
     cdef int64_t _now_ns
 
     def advance(self):

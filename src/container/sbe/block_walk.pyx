@@ -335,7 +335,7 @@ cdef Number number_of(tuple given):
 
 
 cdef inline bytes new_bytes(int64_t size):
-    """Memory whose content is to be written."""
+    """Allocate bytes for the caller to fill."""
     return PyBytes_FromStringAndSize(NULL, size)
 
 

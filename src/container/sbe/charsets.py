@@ -111,7 +111,7 @@ def codec_of(name: str) -> str | None:
 
 
 def decode(codec: str, text: bytes) -> str:
-    """A text as Java reads it: UTF-16 and UTF-32 without a mark are big-endian; U+FFFD stands for what is no character.
+    """A text as Java reads it: UTF-16 and UTF-32 without a mark are big-endian; U+FFFD replaces invalid characters.
 
     Args:
         codec: what :func:`codec_of` has given.

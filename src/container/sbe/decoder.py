@@ -54,7 +54,7 @@ class SbeDecoder:
     * what has no fields, such as a heartbeat, is true.
 
     A field is null where it has its null value and is optional, and where a message was written with an older version
-    of the schema, which had no such field. What a newer version adds is passed over.
+    of the schema, which had no such field. Fields that a newer version adds are skipped.
     """
 
     def __init__(self, schema: Schema, message: str | None = None) -> None:

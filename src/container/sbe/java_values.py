@@ -24,20 +24,20 @@ def parsed(text: str, primitive: str) -> int | float:
         primitive: the type.
 
     Raises:
-        ValueError: it is none of the type; the text goes on after the value.
+        ValueError: it is not a value of the type, or more text follows the value.
     """
     if primitive == "char":
         if len(text.encode("utf-16-le", "surrogatepass")) != 2:
-            raise ValueError(" is no character")
+            raise ValueError(" is not a character")
         return ord(text) if text.isascii() else ord("?")
     if primitive in ("float", "double"):
         number = _real(text)
         if number is None:
-            raise ValueError(" is no number")
+            raise ValueError(" is not a number")
         return _single(number) if primitive == "float" else number
     value = integer(text)
     if value is None:
-        raise ValueError(" is no whole number")
+        raise ValueError(" is not a whole number")
     if primitive == "uint64" and value < 2**64:
         return (value + 2**63) % 2**64 - 2**63
     most = 2 ** (_PARSED_BITS[primitive] - 1) - 1
@@ -47,7 +47,7 @@ def parsed(text: str, primitive: str) -> int | float:
 
 
 def integer(text: str) -> int | None:
-    """A whole number, with a sign or without one; None where it is none."""
+    """A whole number, with or without a sign; None for any other text."""
     try:
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else None
     except ValueError:  # thousands of digits
@@ -88,7 +88,7 @@ def limits(primitive: str) -> tuple[int, int]:
 
 
 def default_null(primitive: str) -> int:
-    """What stands for null in an integer or a character, as Java has it."""
+    """The null value of an integer or a character, as Java has it."""
     if primitive in ("char", "uint64"):
         return 0 if primitive == "char" else -1
     most = 1 << (BITS[primitive] - 1)

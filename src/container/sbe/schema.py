@@ -17,7 +17,7 @@ from container.sbe.java_values import SIZES, UNSIGNED
 type Member = Number | Enum | Choices | Text | Composite
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""A longer file is no schema, and neither are longer ones together that include each other."""
+"""A longer file is not a schema, and neither are longer ones together that include each other."""
 FILES_MAX = 1_000
 """More files that are included are no schema; one that is included twice counts twice."""
 DEPTH_MAX = 16
@@ -43,7 +43,7 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
     is null where ``is_optional``."""
     is_optional: bool = False
     constant: int | float | None = None
-    """What it is where it takes no bytes."""
+    """Its value if it takes no bytes."""
     since: int = 0
     """The version of the schema that has it first."""
 
@@ -54,13 +54,13 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coded(msgspec.Struct, frozen=True):
-    """What is encoded as a number."""
+    """A type encoded as a number."""
 
     number: Number
 
     @property
     def name(self) -> str:
-        """Of the field."""
+        """Name of the field."""
         return self.number.name
 
     @property
@@ -122,7 +122,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """What a message or an entry of a group has: fields at offsets, then groups, then data."""
+    """The parts of a message or of an entry of a group: fields at offsets, then groups, then data."""
 
     fields: tuple[Member, ...]
     groups: tuple[Group, ...]
@@ -152,7 +152,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """All messages of a schema, and the header in front of each."""
 
     path: str
-    """Of its file."""
+    """Path of its file."""
     schema_id: int
     version: int
     is_big_endian: bool
@@ -171,7 +171,7 @@ def read_schema(path: str) -> Schema:
         path: of the file.
 
     Raises:
-        ConfigurationError: the file cannot be read, is no schema, or has something that contradicts the standard; the
+        ConfigurationError: the file cannot be read, is not a schema, or contradicts the standard; the
             text names the file and the element.
     """
     if not is_path(path):
@@ -214,7 +214,7 @@ class _Loader:
         if self._left < 0 or self._count > FILES_MAX:
             raise ConfigurationError(
                 f"schema {path}: has more than {FILE_BYTES_MAX} bytes or {FILES_MAX} files with all that is included, "
-                "so it is no schema"
+                "so it is not a schema"
             )
         if b"<!ENTITY" in text.replace(b"\0", b""):  # also in UTF-16; a few lines of entities can stand for gigabytes
             raise ConfigurationError(f"schema {path}: declares entities; write what they stand for in their place")
@@ -536,7 +536,7 @@ class _Reader:
         since: int,
         path: tuple[str, ...],
     ) -> Member:
-        """What is of a type; ``path`` has the names of the composites that it is in."""
+        """Make a member of a type; ``path`` has the names of the composites that it is in."""
         self._count(1)
         since = max(since, self._since(kind if element.get("sinceVersion") is None or not path else element))
         shape = _local(kind)
@@ -546,7 +546,7 @@ class _Reader:
         if shape == "composite":
             return self._composite(kind, name, offset, since, path)
         if shape not in _KINDS:
-            raise self._wrong(element, f"the type {kind.get('name')!r} is none")
+            raise self._wrong(element, f"{kind.get('name')!r} is not a type")
         found = self._values(kind)
         if shape == "set":
             self._count(len(found.names))
@@ -842,7 +842,7 @@ class _Reader:
         return value
 
     def _numbers(self, kind: ElementTree.Element) -> None:
-        """Refuse numbers that are none, of a type's attributes that may make no difference."""
+        """Refuse invalid numbers, also in attributes of a type that may make no difference."""
         for name in ("deprecated", "offset", "sinceVersion"):
             self._number(kind, name, 0)
 
@@ -876,7 +876,7 @@ def _descendants(element: ElementTree.Element, name: str) -> Iterator[ElementTre
 
 
 def _value_text(element: ElementTree.Element) -> str | None:
-    """What an element has in front of its first comment or instruction; of one in front of all what that says."""
+    """The text of an element before its first comment or instruction; if one comes first, its own text."""
     if element.text or not len(element) or _local(element[0]):
         return element.text
     text = element[0].text or ""

@@ -1,4 +1,4 @@
-"""What an agent is made of: built by a container's context, by a replay and by tests alike."""
+"""The parts of an agent: a container's context, a replay and tests all build it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = {
     "duty_cycle_tracker": DurationTracker,
     "snapshot_duration_tracker": DurationTracker,
 }
-"""What the agent calls in C, where a None or another type would end the process."""
+"""Objects that the agent calls in C, where a None or another type would end the process."""
 
 
 def _do_nothing() -> None:
@@ -43,7 +43,7 @@ class AgentContext:
     client: Client
     clock: Clock
     idle_strategy: IdleStrategy
-    """What callbacks idle with; the agent's thread has another instance."""
+    """The idle strategy of callbacks; the agent's thread has another instance."""
     mark_file: MarkFile
     snapshot_store: SnapshotStore
     duty_cycle_tracker: DurationTracker
@@ -72,7 +72,7 @@ class AgentContext:
     close: Callable[[], object] = _do_nothing
     """Called last, on the agent's thread."""
     service_context: Any = None
-    """What a service reads as ``cluster.context``; None is this context."""
+    """The object that a service reads as ``cluster.context``; None means this context."""
 
     def check(self) -> None:
         """Raise ConfigurationError for an object of another type, and for a policy that does not exist."""

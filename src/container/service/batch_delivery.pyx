@@ -1,9 +1,9 @@
-"""Session messages to a service that takes many at once; what an exception in the middle of a batch does.
+"""Session messages to a service that takes many at once, and the effect of an exception in the middle of a batch.
 
-Where a batch begins and ends depends on when the log was polled, so it differs between members and in a replay. What a
-batch leads to must not depend on it: an exception concerns the message that the service's iteration is at, as without
-batches. Where that message is skipped, what follows it is delivered again. Outside of an iteration nobody can tell
-which message is concerned; then members would diverge, and therefore the container ends.
+Where a batch begins and ends depends on when the log was polled, so it differs between members and in a replay. The
+effects of a batch must not depend on it: an exception concerns the message that the service's iteration is at, as
+without batches. Where that message is skipped, the messages after it are delivered again. Outside of an iteration it is
+unknown which message is concerned, and members would diverge: so the container ends.
 """
 from libc.stdint cimport int64_t, uint8_t
 
@@ -29,7 +29,7 @@ cdef class BatchDelivery:
         return self.deliver() if self._messages._is_full() else 0
 
     cdef int deliver(self) except -1:
-        """Raise AgentTermination and nothing else. What the service was given once is never delivered again."""
+        """Raise AgentTermination and nothing else. A message that the service has taken is never delivered again."""
         try:
             while self._messages._count > 0:
                 self._messages._begin()

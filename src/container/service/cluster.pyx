@@ -1,4 +1,4 @@
-"""What a service can ask of its cluster: the calls from Python and Cython; what they do is the agent's."""
+"""A service's calls to its cluster, from Python and Cython; the agent carries them out."""
 cimport cython
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t, uint8_t
@@ -20,7 +20,8 @@ cdef str _LOST_MESSAGE = ("a message to the cluster is lost on this member and t
 
 
 cdef int64_t _number(str name, object value) except? -1:
-    """An argument of a callback's call; what is none names it: an exception ends the member that it is raised on."""
+    """Check an integer argument of a callback's call; an error names it, as it ends the member on which it is
+    raised."""
     try:
         return PyNumber_Index(value)
     except (TypeError, OverflowError) as error:

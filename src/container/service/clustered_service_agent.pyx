@@ -1,7 +1,7 @@
 """The core of a member's service side: duty cycle, log position, cluster time, sessions in id order, role and acks.
 
-The rules are upstream's ClusteredServiceAgent. What it does is driven by three inputs, polled in this order in each
-duty cycle: the clock (a slow tick each millisecond), the control stream, and the log up to the commit position.
+The rules are upstream's ClusteredServiceAgent. Three inputs drive it, polled in this order in each duty cycle: the
+clock (a slow tick each millisecond), the control stream, and the log up to the commit position.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport PyObject
@@ -254,7 +254,7 @@ cdef class ClusteredServiceAgent(EventHandler):
                 raise
             self._run_termination_hook()
             raise AgentTermination(
-                f"there was no memory to go on at logPosition={self._log_position}: this member ends, as its state "
+                f"there was no memory to continue at logPosition={self._log_position}: this member ends, as its state "
                 "could differ from the other members'. It replays the log at its next start") from error
         return work_count
 
@@ -1077,7 +1077,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         cdef int64_t recording_id = NULL_VALUE
         cdef object failure = None
         cdef str what = f"no snapshot was taken at logPosition={log_position} leadershipTermId={leadership_term_id}"
-        cdef str remark = (f"{what}: the state is as it was and the log goes on, but this member's next start replays "
+        cdef str remark = (f"{what}: the state is unchanged, the log continues, and this member's next start replays "
                            "from the snapshot before. Repair the cause, then have a snapshot taken again")
         cdef int64_t begin_ns = self._clock.nano_time()
         log_event(self._name, "snapshot_begun", log_position=log_position, leadership_term_id=leadership_term_id)
@@ -1330,7 +1330,7 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef bint send_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:
         self._check_valid_invocation()
         if correlation_id == INT64_MAX or deadline == INT64_MAX:
-            raise ValueError(f"schedule_timer({correlation_id}, {deadline}): 2**63 - 1 is no correlation id and no "
+            raise ValueError(f"schedule_timer({correlation_id}, {deadline}): 2**63 - 1 is not a correlation id and no "
                              "deadline, the consensus module uses it for 'none'")
         if not self._proxy.schedule_timer(correlation_id, deadline):
             return self.request_failed("schedule_timer", correlation_id)

@@ -52,10 +52,10 @@ cdef void refill(WaitBudget* budget, int64_t now_ns) noexcept:
 
 
 cdef class SendPatience:
-    """How long sends may still wait for clients: a budget for all sessions together, refilled as time goes by.
+    """How long sends may still wait for clients: a budget for all sessions together, refilled as time passes by.
 
-    A client that does not read holds up all others, as one thread answers all. What is decided here affects egress
-    alone, which only a leader sends: nothing of the replicated state may depend on it.
+    A client that does not read holds up all others, as one thread answers all. These decisions affect only egress,
+    which only a leader sends: nothing of the replicated state may depend on it.
     """
 
     def __cinit__(self):

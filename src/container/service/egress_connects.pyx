@@ -4,7 +4,7 @@ The driver is asked for many at a time, so that those of thousands of sessions c
 command buffer is full. A name that cannot be resolved keeps it busy for long, which delays all that it is asked
 meanwhile: of channels with a name it is asked for a few, and they hold up no others.
 
-The log goes on meanwhile. A service that uses a session's egress before its answer is there waits for it, and a new
+The log continues meanwhile. A service that uses a session's egress before its answer is there waits for it, and a new
 leader waits for those of all its sessions. After a wait that brought no answer nothing waits until that one is there.
 """
 import re
@@ -45,7 +45,7 @@ cdef bint has_name(str channel) except -1:
 
 
 cdef class ConnectQueue:
-    """Sessions to be connected: so many of them at a time, the latest first."""
+    """Sessions to be connected: a limited number at a time, the latest first."""
 
     def __cinit__(self, Py_ssize_t limit):
         self._limit = limit

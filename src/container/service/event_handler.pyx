@@ -1,4 +1,4 @@
-"""What the parts of a member call with events and requests: implemented by the agent, out of a service's sight."""
+"""The calls of a member's parts with events and requests: implemented by the agent, out of a service's sight."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.errors import Category, ClusterEvent
@@ -11,7 +11,7 @@ from container.transport.wait_reporter cimport WaitReporter
 
 
 cdef class EventHandler(Cluster):
-    """Base of the agent. An event that is not handled is passed over."""
+    """Base of the agent. An event without a handler is ignored."""
 
     cdef int on_session_message(
             self, int64_t log_position, int64_t cluster_session_id, int64_t timestamp,

@@ -1,4 +1,4 @@
-"""What the result of an offer means for whoever waits to send."""
+"""The meaning of an offer's result for a caller that waits to send."""
 from libc.stdint cimport int64_t
 
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED

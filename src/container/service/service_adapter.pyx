@@ -1,6 +1,6 @@
-"""Control in: what the consensus module sends to its services (stream 104, upstream's ServiceAdapter).
+"""Control in: the consensus module's messages to its services (stream 104, upstream's ServiceAdapter).
 
-Other messages share the stream (ClusterTool asks its questions there) and are passed over.
+Other messages share the stream (ClusterTool asks its questions there) and are skipped.
 """
 from libc.stdint cimport int32_t, uint8_t
 

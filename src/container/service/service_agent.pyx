@@ -30,12 +30,12 @@ cdef class ServiceAgent(Agent):
 
     @property
     def cluster(self):
-        """What the service is given (Cluster)."""
+        """The service's cluster (Cluster)."""
         return self._agent
 
     @property
     def termination(self):
-        """What ended the agent (BaseException), or None."""
+        """The error that ended the agent (BaseException), or None."""
         if self._ended_by is None and self._agent._child_failures:
             return self._agent._child_failures[0]
         return self._ended_by

@@ -47,7 +47,7 @@ cdef tuple _SCALARS = (bool, int, float, str, bytes, type(None))
 
 
 class _Difference(Exception):
-    """What of a state would not come back, and where: the parts of its path, from the end."""
+    """A part of a state that would not come back, and the parts of its path, from the end."""
 
     def __init__(self, reason):
         self.reason = reason
@@ -55,7 +55,7 @@ class _Difference(Exception):
 
 
 cdef class _Rule:
-    """What values of one declared type have to be."""
+    """The rule for values of one declared type."""
 
     cdef int kind
     cdef bint is_frozen                         # STRUCT
@@ -440,7 +440,7 @@ cdef object _mismatch(_Rule rule, object value):
 cdef int _check_attributes(object value) except -1:
     for name in value.__dict__:
         if not _is_computed(value, name):
-            error = _Difference("is no field of its struct, and would be gone; declare it")
+            error = _Difference("is not a field of its struct, and would be gone; declare it")
             error.path.append(f".{name}")
             raise error
     return 0

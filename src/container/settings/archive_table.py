@@ -1,7 +1,7 @@
 """The settings of an archive, each with its name, default, unit and range, and what must hold between them.
 
-Names, defaults and meanings are those of upstream's ``Archive.Configuration`` and ``AeronArchive.Configuration``. What
-belongs to threads that this archive has not, for recording and replaying alone, is left out.
+Names, defaults and meanings are those of upstream's ``Archive.Configuration`` and ``AeronArchive.Configuration``.
+Settings of threads that this archive does not have, for recording and replaying, are left out.
 """
 
 from __future__ import annotations

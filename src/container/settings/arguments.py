@@ -77,7 +77,7 @@ def add_config(parser: argparse.ArgumentParser, variable: str) -> None:
 def add_settings(
     parser: argparse.ArgumentParser, table: Mapping[str, Setting], *, without: Collection[str] = ()
 ) -> None:
-    """Add an option for each setting of the table, but for those of these names; None stands for one not given."""
+    """Add an option for each setting of the table, except those in ``without``; None stands for one not given."""
 
     def value(setting: Setting, text: str) -> Any:
         try:

@@ -189,7 +189,7 @@ class BackupSettings:
         if self.catchup_endpoint is None:
             yield "catchup_endpoint must be given, such as backup-host:0"
         elif not _is_address(self.catchup_endpoint):
-            yield f"catchup_endpoint={self.catchup_endpoint!r} is no address: give host:port, such as backup-host:0"
+            yield f"catchup_endpoint={self.catchup_endpoint!r} is not an address: give host:port, such as backup-host:0"
         stream_id = self.cluster_id * 100 + 100 + self.archive_response_stream_id
         if not INT32[0] <= stream_id <= INT32[1]:
             yield (

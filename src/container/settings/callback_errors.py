@@ -1,4 +1,4 @@
-"""What an exception of a callback means: the event is skipped, or the member ends."""
+"""The effect of a callback's exception: the event is skipped, or the member ends."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SKIP = "skip"
 def is_foreign(error: BaseException) -> bool:
     """Whether an exception cannot come from the event itself, so that other members may not meet it.
 
-    Memory, stack, disks, streams and archives differ between members, and so does the moment of an interrupt. What an
-    exception was raised from, and the members of a group, count as well.
+    Memory, stack, disks, streams and archives differ between members, and so does the moment of an interrupt. The
+    causes of an exception, and the members of a group, count as well.
     """
     pending: list[BaseException] = [error]
     for _ in range(_LOOKED_AT_MAX):

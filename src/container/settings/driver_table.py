@@ -29,7 +29,7 @@ def _term_length_field(prop: str, doc: str) -> int:
 
 @dataclass(frozen=True)
 class DriverSettings:
-    """What the table ``driver`` of a node may have, for our node and for Java's."""
+    """Settings in the table ``driver`` of a node, for our node and for Java's."""
 
     threading: str = choice_field(
         "aeron.threading.mode",

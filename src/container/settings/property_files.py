@@ -30,7 +30,7 @@ def parse_properties(content: bytes) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments; one that ends with an odd number of backslashes goes on with the next."""
+    """Lines without comments; one that ends with an odd number of backslashes continues on the next."""
     begun: str | None = None
     for natural in _LINE_ENDS.split(text):
         line = natural.lstrip(_BLANKS)

@@ -19,7 +19,7 @@ _MAX_DURATION_NS = 2**62  # 146 years: a time of day in nanoseconds may be added
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is known of one setting; a dataclass of settings has one for each attribute."""
+    """The description of one setting; a dataclass of settings has one for each attribute."""
 
     property: str
     """Upstream's system property."""
@@ -35,7 +35,7 @@ class Setting:
     accepts: Callable[[str], bool] | None = None
     choices: tuple[object, ...] = ()
     shown: str = ""
-    """What stands for a default that is None."""
+    """The text shown for a default of None."""
     name: str = ""
 
     @cached_property

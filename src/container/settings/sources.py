@@ -96,7 +96,7 @@ def collect_settings(
         config_file_variable: what names the file when ``config_file`` does not.
 
     Raises:
-        ConfigurationError: unknown setting, a file that cannot be read, or an environment that is no mapping.
+        ConfigurationError: unknown setting, a file that cannot be read, or an environment that is not a mapping.
     """
     environ = os.environ if environ is None else environ
     if not isinstance(environ, Mapping):
@@ -222,7 +222,7 @@ def validate_backup_settings(given: Mapping[str, Given]) -> BackupSettings:
 
 
 def validate_driver_settings(given: Mapping[str, object]) -> dict[str, Any]:
-    """What is given of the settings of a node's media driver, validated; None counts as not given.
+    """The given settings of a node's media driver, validated; None counts as not given.
 
     Raises ConfigurationError for an unknown name, and as :func:`validate_settings`.
     """
@@ -322,9 +322,9 @@ def _check_response_stream_id(settings: Settings) -> None:
 
 
 def warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Log each variable that looks like one of the cluster or the archive and is none, with the nearest name, once.
+    """Log once each unknown variable that looks like one of the cluster or the archive, with the nearest name.
 
-    Of many, such as Kubernetes makes for a service named ``aeron-cluster``, the first ones alone.
+    If there are many, as Kubernetes makes for a service named ``aeron-cluster``, log only the first ones.
     """
     names = [name for name in environ if isinstance(name, str) and name.startswith(_VARIABLE_PREFIXES)]
     if not names or _warned.issuperset(names):
@@ -379,7 +379,7 @@ def settings_of_properties(
 ) -> dict[str, Given]:
     """The settings of this table that Aeron's own properties give, not validated.
 
-    What belongs to another part of a node is passed over; what means nothing here is logged once.
+    Properties of another part of a node are skipped; those without a meaning here are logged once.
 
     Raises ConfigurationError for a property that is not Aeron's, with the nearest name.
     """
@@ -408,12 +408,12 @@ def given_values(given: Mapping[str, Given], table: Mapping[str, Setting]) -> di
 
 
 def read_config_file(given_path: object, source: str) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """What a config file holds: values by our names, values by the names of Aeron's properties, and its path.
+    """The contents of a config file: values by our names, values by the names of Aeron's properties, and its path.
 
-    A file whose name ends with ``.properties`` is one of Java's, of which other programs' properties are passed over.
-    In TOML a property is a quoted key, or nested tables: ``"aeron.cluster.dir"``, or ``dir`` in ``[aeron.cluster]``.
+    A file whose name ends with ``.properties`` is one of Java's; other programs' properties in it are skipped. In TOML
+    a property is a quoted key, or nested tables: ``"aeron.cluster.dir"``, or ``dir`` in ``[aeron.cluster]``.
 
-    Raises ConfigurationError when it is no path, cannot be read, is too long, or not what its name says.
+    Raises ConfigurationError when it is not a path, cannot be read, is too long, or not what its name says.
     """
     content, path = _read(given_path, source)
     if not path.endswith(".properties"):
@@ -426,7 +426,7 @@ def read_config_file(given_path: object, source: str) -> tuple[dict[str, Any], d
     if own:
         name = next(iter(own))
         raise ConfigurationError(
-            f"config file {path}: {shown(name)} is no property: write Aeron's name, such as aeron.cluster.dir"
+            f"config file {path}: {shown(name)} is not a property: write Aeron's name, such as aeron.cluster.dir"
         )
     return {}, {name: value for name, value in found.items() if name.startswith(_PROPERTY_PREFIXES)}, path
 

@@ -50,7 +50,7 @@ class AvroPayloads(RowDecoder):
             view_columns: the names that are taken.
 
         Raises:
-            ConfigurationError: it is no schema, no record's, or it cannot be columns.
+            ConfigurationError: it is not a schema, no record's, or it cannot be columns.
         """
         self._arguments = text, schema, view_columns
         try:
@@ -85,7 +85,7 @@ def make_avro_decoder(text: str, view_columns: Sequence[str]) -> AvroPayloads:
     """Make the decoder of ``avro:FILE``.
 
     Raises:
-        ConfigurationError: the file cannot be read, is no schema, or cannot be columns.
+        ConfigurationError: the file cannot be read, is not a schema, or cannot be columns.
     """
     path = text.removeprefix(PREFIX)
     if not path:
@@ -105,7 +105,7 @@ def _without_logical_types(schema: Any) -> Any:
 
 
 def _type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> _Type:
-    """Of a parsed schema; raises TypeError where no column can have it."""
+    """The type of a parsed schema; raises TypeError where no column can have it."""
     if isinstance(schema, list):
         return _union(schema, named, within)
     if isinstance(schema, str):
@@ -286,7 +286,8 @@ def _skip_index(count: int, name: str) -> _Skip:
 
 
 def _skip_blocks(item: _Skip) -> _Skip:
-    """Of an array or a map. Each item has at least one byte, so that a count cannot make more than there are bytes."""
+    """Skip an array or a map. Each item has at least one byte, so that a count cannot make more than there are
+    bytes."""
 
     def skip(payload: bytes, at: int) -> int:
         while True:

@@ -83,7 +83,7 @@ class MemberLog:
         return self.recorded_position >= position and own is not None and term is not None and own.is_that_of(term)
 
     def is_behind(self, offset: MemberOffset) -> bool:
-        """Whether it goes on what was read up to an offset."""
+        """Whether it continues a read that ended at an offset."""
         if offset.position <= 0 or self.has_to(offset.position, offset.term):
             return True
         if self.recorded_position < offset.position or (offset.term and self.term_before(offset.position)):
@@ -117,7 +117,7 @@ def refuse_two_logs(logs: Sequence[MemberLog]) -> None:
 
 
 class ClusterPartition(InputPartition):
-    """What one task reads: a partition of the recordings, and the rows of it that are wanted."""
+    """The work of one task: a partition of the recordings, and its wanted rows."""
 
     def __init__(self, partition: Partition, filters: Filters, takeover: Takeover | None = None) -> None:
         super().__init__(partition)
@@ -127,7 +127,7 @@ class ClusterPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Who else has the rows of a partition: from them it can be read to its end when the first member fails."""
+    """Other members with the rows of a partition: one of them can finish it when the first member fails."""
 
     members: tuple[Member, ...]
     end_position: int
@@ -173,9 +173,9 @@ def plan_partitions(
 
 
 def divided(logs: Sequence[MemberLog], every: Sequence[MemberLog]) -> list[tuple[int | None, Sequence[MemberLog]]]:
-    """Up to which position which logs are read, in the order of the log, and up to its end with ``None``.
+    """The logs to read and the position up to which, in the order of the log; ``None`` is its end.
 
-    What the first of the logs has purged is read from one of all that has it, and goes on as the first one does.
+    Positions that the first log has purged are read from any log that has them and agrees with the first one.
     """
     parts: list[tuple[int | None, Sequence[MemberLog]]] = [(None, logs)]
     while True:
@@ -206,8 +206,8 @@ def _with_others(
 def read_rows(task: ClusterPartition, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, with the columns and perhaps one more.
 
-    Where its member fails, be it by damage, the next one that has them goes on. The rows that were given stay, so the
-    objects of a shipped place are compared with what was shipped before they are read.
+    If its member fails, even by damage, the next one that has the rows continues. Rows once handed out stay, so the
+    objects of a shipped place are verified before they are read.
 
     Raises:
         RecordingUnavailableError: no member has all rows, and one that may have them cannot be read now.

@@ -16,7 +16,7 @@ _SBE, _PROTOBUF, _AVRO = "sbe:", "protobuf:", "avro:"
 
 
 class Decoder(Protocol):
-    """What makes columns of payloads. It can be sent to an executor."""
+    """Makes columns of payloads. It can be sent to an executor."""
 
     fields: list[pa.Field]
     """The columns; the last one is ``decode_error``."""

@@ -51,7 +51,7 @@ class _Range:
 
 
 def narrow(view: str, filters: Sequence[Filter]) -> Filters | None:
-    """What of a view may pass all the filters; None when nothing can.
+    """The part of a view that may pass all the filters; None when nothing can.
 
     Filters on other columns than ``log_position``, ``timestamp``, ``template_id`` and ``leadership_term_id``, and of
     other kinds than comparisons with integers, do not narrow it, nor do those on times of frames: Spark evaluates all

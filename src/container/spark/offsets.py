@@ -1,7 +1,7 @@
 """The offsets of streams: how far each member's log was read, and which log that was, as checkpoints keep it.
 
-Version 1 had log positions by member and nothing else. Version 2 has the log as well, so that a query does not go on in
-the log of a cluster that was wiped and started again under the same path.
+Version 1 had log positions by member and nothing else. Version 2 has the log as well, so that a query does not continue
+in the log of a cluster that was wiped and started again under the same path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MemberOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which log it is, as :class:`~container.recordings.identity.LogIdentity` has it; empty in version 1."""
     first_term: str | None = None
     member_id: int | None = None
-    """What the column ``member_id`` says of it; None where it says from which member a row was read."""
+    """The value of the column ``member_id`` for it; None where that names the member from which a row was read."""
     term: LogTerm | None = None
     """The leadership term of what was read last, by which another member's log is known for the same."""
     starting_ns: int | None = None
@@ -42,13 +42,13 @@ def parse_offset(offset: Mapping[str, Any]) -> dict[str, MemberOffset]:
     """Return the members of an offset by their keys.
 
     Raises:
-        ConfigurationError: it has a version that is not known, or is no offset of this source.
+        ConfigurationError: it has a version that is not known, or is not an offset of this source.
     """
     version = offset.get("version", 1)
     if version not in (1, VERSION):
         raise ConfigurationError(
             f"the checkpoint has offsets of version {version!r}, versions 1 and {VERSION} are known: it was written by "
-            "a later release; go on with that one"
+            "a later release; continue with that one"
         )
     try:
         if version == 1:

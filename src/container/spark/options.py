@@ -58,7 +58,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
-    """What a query asks of the source. Made by :func:`parse_options`; the documented options are its fields."""
+    """The options of a query to the source. Made by :func:`parse_options`; the documented options are its fields."""
 
     paths: tuple[str, ...]
     """Directories of members: base, cluster or archive directories, or places to which they were shipped; paths, URLs
@@ -66,9 +66,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
     archive_dirs: tuple[str, ...] = ()
     """Archive directories of the members, in the order of ``paths``; found beside them when empty."""
     member: str | int = ANY
-    """Of several members the one that is read, by its id; ``any`` for one log, whoever has it; ``all`` for each."""
+    """The member to read, by its id; ``any`` for one log from any member; ``all`` for each."""
     storage: StorageOptions | None = None
-    """What fsspec passes to the file systems of URLs."""
+    """Options that fsspec passes to the file systems of URLs."""
     view: str = "messages"
     mode: str = "strict"
     decoder: str | None = None
@@ -76,7 +76,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
     committed_only: bool = False
     """Whether a batch leaves out what was recorded but is not known to be committed; a stream always does."""
     committed: str | int | None = None
-    """What counts as committed while no running member says it; see :func:`container.recordings.open_member`."""
+    """The rule for the committed part while no running member gives it; see
+    :func:`container.recordings.open_member`."""
     columns: tuple[str, ...] = ()
     """The columns to read; all when empty."""
     batch_rows: int = DEFAULT_BATCH_ROWS
@@ -86,7 +87,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     max_rows_per_batch: int | None = None
     """Rows that one micro-batch of a stream has at most, over all members."""
     starting: Bound | None = None
-    """Where reading begins; at the beginning of the log when it is None. A stream heeds it without a checkpoint."""
+    """Where reading begins; at the beginning of the log when it is None. A stream uses it only without a checkpoint."""
     ending: Bound | None = None
     """Where a batch ends; at the end of the log when it is None."""
 
@@ -162,7 +163,7 @@ def parse_size(name: str, text: str) -> int:
     """A number of bytes, with an optional suffix k, m or g.
 
     Raises:
-        ConfigurationError: it is none, is not positive, or does not fit 64 bits.
+        ConfigurationError: it is not a number, is not positive, or does not fit 64 bits.
     """
     match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
     size = (whole_number(match[1]) or 0) * SIZE_FACTORS[match[2].lower()] if match else 0

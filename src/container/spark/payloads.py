@@ -196,15 +196,15 @@ class RowDecoder(ABC):
 
 
 class PayloadDecoder(RowDecoder):
-    """Decodes payloads with what ``package.module:name`` names.
+    """Decodes payloads with the type or function that ``package.module:name`` names.
 
     That is a type: a msgspec Struct, or a union of tagged ones, encoded with msgspec as JSON or MessagePack; the first
     byte says which. Or it is a function that takes the payload as ``bytes`` and is annotated to return a Struct, a
     dataclass, a NamedTuple, a TypedDict, or a union of such; None stands for a payload that has no columns.
 
     The fields of a single type become columns of their own names, with ``payload_`` before a name that the view has
-    already. Of a union each type is one column, a struct named as the class in snake case, and null for other types.
-    What raises, or does not fit its column, becomes nulls and a text in the column ``decode_error``.
+    already. Each type of a union is one column, a struct named as the class in snake case, and null for other types. A
+    payload that raises, or does not fit its column, becomes nulls and a text in the column ``decode_error``.
     """
 
     def __init__(self, path: str, view_columns: Sequence[str]) -> None:
@@ -325,7 +325,7 @@ def _concatenated(parts: list[list[pa.Array]]) -> list[pa.Array]:
 
 
 def _joined(kind: Any, records: Sequence[_Record]) -> JoinedDecoder | None:
-    """What decodes many values of a type in one call; None where the values may be dictionaries."""
+    """A decoder of many values of a type in one call; None where the values may be dictionaries."""
     return None if any(typing.is_typeddict(record.cls) for record in records) else JoinedDecoder(kind)
 
 
@@ -335,7 +335,7 @@ def _first_of(classes: tuple[type, ...], kind: type) -> int:
 
 
 def _text(error: BaseException) -> str:
-    """What is wrong, for a column: a text in UTF-8, whatever a user's error has or does."""
+    """The text of an error for a column: valid UTF-8, whatever a user's error contains or does."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:
@@ -344,13 +344,13 @@ def _text(error: BaseException) -> str:
 
 
 def _decode_function(path: str, found: Any) -> tuple[Callable[[bytes], Any], Any]:
-    """What decodes one payload, and the type of its results."""
+    """The function that decodes one payload, and the type of its results."""
     found = getattr(found, "__value__", found)  # of `type Name = …`
     if isinstance(found, type | types.UnionType) and not (isinstance(found, type) and not _is_struct(found)):
         return _either_format(found), found
     if not callable(found) or isinstance(found, type):
         raise ConfigurationError(
-            f"{_SETTING}={path!r}: is no msgspec Struct, union of tagged Structs, or function from bytes to one"
+            f"{_SETTING}={path!r}: is not a msgspec Struct, union of tagged Structs, or function from bytes to one"
         )
     try:
         result = typing.get_type_hints(found).get("return", inspect.Parameter.empty)
@@ -417,7 +417,7 @@ def _without_unset(cells: list[Any]) -> list[Any]:
 
 
 def _conversion(info: types_of.Type) -> _Conversion:
-    """Of a field's type; raises TypeError, whose text follows the field's name."""
+    """The conversion for a field's type; raises TypeError, whose text follows the field's name."""
     parts = [part for part in _parts(info) if not isinstance(part, types_of.NoneType)]
     if len(parts) != 1:
         raise TypeError(f"cannot be a column: a union of {', '.join(map(_name, parts)) or 'nothing'}")
@@ -500,7 +500,7 @@ def _times(cells: list[Any]) -> pa.Array:
 
 def _whole_number(value: Any) -> Any:
     if type(value) is not int and value != int(value):
-        raise TypeError(f"{value!r} is no whole number")
+        raise TypeError(f"{value!r} is not a whole number")
     return value
 
 
@@ -514,7 +514,7 @@ def _instance_of(kind: type, but: type | None = None) -> Callable[[Any], Any]:
 
 
 def _checked(arrow: pa.DataType, check: Callable[[Any], Any]) -> _Conversion:
-    """Of values that a user's function gives, which nobody has checked; msgspec checks those of a Struct."""
+    """The conversion for unchecked values of a user's function; msgspec checks those of a Struct."""
     return _Conversion(arrow, check, lambda cells: pa.array(cells, arrow))
 
 

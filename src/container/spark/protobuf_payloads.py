@@ -118,7 +118,7 @@ def make_protobuf_decoder(text: str, view_columns: Sequence[str]) -> ProtobufPay
         )
     descriptor = getattr(load_object(place, "decoder"), "DESCRIPTOR", None)
     if not isinstance(descriptor, Descriptor):
-        raise ConfigurationError(f"decoder={text!r}: is no class of a protobuf message")
+        raise ConfigurationError(f"decoder={text!r}: is not a class of a protobuf message")
     files = descriptor_pb2.FileDescriptorSet()
     _add_files(descriptor.file, files, set())
     return ProtobufPayloads(text, files.SerializeToString(), descriptor.full_name, view_columns)
@@ -157,7 +157,7 @@ def _find(text: str, descriptors: bytes, message: str) -> Descriptor:
 
 
 def _columns(message: Descriptor, within: tuple[str, ...]) -> list[_Column]:
-    """Of the fields of a message; raises TypeError where a message contains itself."""
+    """Columns for the fields of a message; raises TypeError where a message contains itself."""
     return [_column(field, within) for field in message.fields]
 
 

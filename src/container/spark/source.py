@@ -78,7 +78,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterDataSource(DataSource):
-    """What Spark makes for ``format("aeron.cluster")``; :mod:`container.spark.options` has the options."""
+    """The data source of ``format("aeron.cluster")``; :mod:`container.spark.options` has the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -169,12 +169,12 @@ class GapPartition(InputPartition):
 
 
 def open_source_members(options: SourceOptions) -> list[Member]:
-    """The members that the options name and that are there. Of several, one whose files have no id gets its place in
-    the path for one, or the next number that is free.
+    """The members that the options name and that exist. Where there are several, one whose files have no id gets its
+    index in the path as its id, or the next free number.
 
     Raises:
-        ConfigurationError: two directories belong to the same member, or none to the one that ``member`` names.
-        RecordingError: a directory is none of a member's; with ``member=any`` none is.
+        ConfigurationError: two directories belong to the same member, or no directory to the one that ``member`` names.
+        RecordingError: a directory is not a member's; with ``member=any``, no directory is.
     """
     return [member for member in _chosen(options, named(_opened(options), {})) if not member.is_missing]
 
@@ -535,18 +535,18 @@ class _StreamedLog:
         return [log for log in self._logs if log is self.first or log.has_to(end, term)]
 
     def reading(self, begin: int) -> list[MemberLog]:
-        """The members that have all up to the offset, the one that is to be read first: none purged, then as above."""
+        """The members that have all up to the offset, the one to read first: none purged, then as above."""
         whole = [log for log in self._logs if self.is_ready and log.recorded_position >= self.begun.position]
         return sorted(whole, key=lambda log: max(0, log.start_position - begin))
 
     def waits_for(self) -> str:
-        """What is missing."""
+        """The missing part, in words."""
         ends = ", ".join(f"{log.member.archive_dir} to {log.recorded_position}" for log in self._logs)
         return f"no member has the log that was read up to {self.begun.position} ({ends})"
 
 
 def _following(member: Member, log: _StreamedLog, begin: int, end: int) -> Filters:
-    """What a stream reads between two positions of a log: from the time on with which it began."""
+    """The rows that a stream reads between two positions of a log: from its starting time on."""
     return bounded(Filters(begin, end, is_border=True), member, Place(timestamp_ns=log.begun.starting_ns), Place())
 
 
@@ -572,7 +572,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if options.mode == AUDIT:
             raise ConfigurationError(
-                "mode=audit is for batches: a stream would pass over a file that is away for a moment, forever; use "
+                "mode=audit is for batches: a stream would permanently skip a file that is missing for a moment; use "
                 "strict or permissive"
             )
         for limit in ("max_rows_per_batch", "max_bytes_per_batch"):
@@ -608,7 +608,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif place.position == committed:
                 return log.at(committed)
             elif place.position is not None and place.position < committed:
-                # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
+                # Whether a frame begins there nobody knows: a place that is not a multiple of 32 is not taken for one.
                 return log.at(place.position + (place.position % _FRAME_ALIGNMENT == 0))
         if place.position is not None:
             assert self._options.starting is not None
@@ -630,7 +630,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._by_any(log, committed, find)
 
     def _by_any[T](self, log: _StreamedLog, end: int, look: Callable[[Member, str], T]) -> T:
-        """What a look at a log up to a position finds: at that of another member when it fails at one."""
+        """The result of a look at a log up to a position; another member's log serves when one fails."""
         several = log.with_same(end)
         for one in several if len(several) > 1 else ():
             try:
@@ -668,7 +668,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that;
         else where a message ends, so that the next batch begins to read there.
 
-        With less than a message it is a place that is no multiple of 32, which nobody takes for the begin of a frame.
+        With less than a message it is a place that is not a multiple of 32, which is not the begin of a frame.
         """
         end = start + share
         if end >= latest:
@@ -757,7 +757,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {key: self._log(key, several[key], offset.get(key)) for key in sorted(several)}
 
     def _log(self, key: str, members: Sequence[Member], offset: MemberOffset | None) -> _StreamedLog:
-        """What is known of one log, by those of its members that have it."""
+        """The facts of one log, from those of its members that have it."""
         found, failures = [], list[RecordingError | ConfigurationError]()
         for member in members:
             try:
@@ -816,7 +816,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {key if key in members else places.get(key, key): one for key, one in offset.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options ``max_bytes_per_batch`` and ``max_rows_per_batch`` say."""
+        """The limit of ``max_bytes_per_batch`` and ``max_rows_per_batch``."""
         if self._options.max_rows_per_batch is not None:
             return ReadMaxRows(self._options.max_rows_per_batch)
         limit = self._options.max_bytes_per_batch
@@ -889,7 +889,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"{begin} on has been purged since the query read up to there"
         )
         if self._options.mode == "strict":
-            raise RecordingError(f"{text}; go on behind it with mode permissive", log_position=begin)
+            raise RecordingError(f"{text}; continue behind it with mode permissive", log_position=begin)
         return GapPartition(member.member_id, begin, text)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

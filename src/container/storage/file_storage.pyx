@@ -273,7 +273,7 @@ cdef class OpenFile(StorageFile):
         return found is not None and os.path.samestat(found, self._status())
 
     cdef object _found(self):
-        """What has its name now; None: nothing."""
+        """The file that now has its name; None: no file."""
         self._check_open("look for")
         found = None
         try:

@@ -1,7 +1,7 @@
 """The storage seam: abstract storage, file and map, for what must survive a crash.
 
-What a call has done survives the end of the process. It survives the end of power only once it is forced: the content
-and the length of a file by :meth:`StorageFile.force`, its name by :meth:`Storage.force_directory`.
+The effect of a call survives the end of the process. It survives a power cut only once it is forced: the content and
+the length of a file by :meth:`StorageFile.force`, its name by :meth:`Storage.force_directory`.
 
 Errors are OSError with errno, path and what was attempted. One thread at a time uses a file or a map.
 """
@@ -122,7 +122,7 @@ cdef class StorageFile:
         """Wait until content and length are on the disk; with metadata, times and access rights as well.
 
         The file's name is forced by :meth:`Storage.force_directory` alone. Raises OSError when the disk fails, and
-        whenever a force failed before: the system may hold what was lost for written. Write it anew into a new file.
+        whenever a force failed before: the system may take lost bytes for written. Write them again into a new file.
         """
         raise _abstract(self, "force")
 
@@ -134,7 +134,7 @@ cdef class StorageFile:
         raise _abstract(self, "map_range")
 
     cpdef int access_rights(self) except -1:
-        """Who may read, write and execute the file: the lowest 9 bits of its mode."""
+        """The file's access rights: the lowest 9 bits of its mode."""
         raise _abstract(self, "access_rights")
 
     cpdef bint is_replaced(self) except -1:
@@ -233,7 +233,7 @@ cdef class Storage:
         raise _abstract(self, "rename")
 
     cpdef int unlink(self, str path) except -1:
-        """Remove a file. Who has it open keeps it."""
+        """Remove a file. A process that has it open keeps it."""
         raise _abstract(self, "unlink")
 
     cpdef int force_directory(self, str path) except -1:
@@ -248,9 +248,9 @@ cdef class Storage:
         raise _abstract(self, "usable_space")
 
     cpdef bytes boot_id(self):
-        """16 bytes that are the same for all processes until the machine starts anew, and never again.
+        """16 bytes that are the same for all processes until the machine restarts, and never again.
 
-        What was written but not forced is still there while it is the same. A machine that does not say when it started
-        has another id for each process.
+        Unforced writes survive while they are the same. A machine that does not say when it started has another id for
+        each process.
         """
         raise _abstract(self, "boot_id")

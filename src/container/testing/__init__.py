@@ -1,4 +1,4 @@
-"""What tests of a clustered service need: a member in memory, and real nodes and clusters as processes.
+"""Tools for tests of a clustered service: a member in memory, and real nodes and clusters as processes.
 
 :class:`MemoryMember` runs a service in this process, step by step, in microseconds; see
 :mod:`container.testing.memory.memory_member`. Below it, :mod:`container.testing.scripted_member` leaves each duty cycle

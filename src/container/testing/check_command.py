@@ -32,7 +32,8 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
-    """The parser of the command; ``kind`` makes it, and ``command`` of its options is to be called with them."""
+    """The parser of the command; ``kind`` makes it, and its options have ``command``, the function to call with
+    them."""
     parser = kind(
         prog=program,
         description="Find what would let replicas of a service diverge, or stop them. Without --life or --recording, "
@@ -42,15 +43,23 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
         "service", metavar="package.module:ServiceClass", help="the service; the current directory is searched as well"
     )
     traffic = parser.add_mutually_exclusive_group()
-    traffic.add_argument("--life", metavar="package.module:function", help="what clients do, as docs/testing.md says")
+    traffic.add_argument(
+        "--life",
+        metavar="package.module:function",
+        help="a function that drives the clients, as docs/testing.md describes",
+    )
     traffic.add_argument("--recording", metavar="DIR", help="a member's directory: do what its clients did")
     parser.add_argument(
-        "--payloads", metavar="FILE", type=Path, help="messages of your clients, one a line in hexadecimal"
+        "--payloads", metavar="FILE", type=Path, help="messages of your clients, one per line in hexadecimal"
     )
     parser.add_argument("--seeds", type=_count, default=5, metavar="N", help="lives to draw (default: 5)")
     parser.add_argument("--events", type=_count, default=300, metavar="N", help="events of each of them (default: 300)")
     parser.add_argument(
-        "--most-messages", type=_count, default=10_000, metavar="N", help="of a recording (default: 10000)"
+        "--most-messages",
+        type=_count,
+        default=10_000,
+        metavar="N",
+        help="maximum messages of a recording (default: 10000)",
     )
     parser.add_argument(
         "--python",
@@ -64,7 +73,7 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
         "--memory-messages",
         type=_count,
         metavar="N",
-        help="check the memory over so many messages, at 0.2 ms each, instead of 100 lives",
+        help="check the memory over this many messages, at 0.2 ms each, instead of 100 lives",
     )
     parser.add_argument(
         "--simulations",
@@ -111,7 +120,7 @@ def run_checks(options: Any) -> None:
 
 
 def _check_service(service: ServiceFactory) -> None:
-    """Report what is no service at all once, and not as a finding of each check."""
+    """Report what is not a service at all once, and not as a finding of each check."""
     try:
         MemoryMember(service).close()
     except ConfigurationError:
@@ -190,7 +199,7 @@ def _checks(
 
 
 def _payloads_in(service: ServiceFactory, life: checks.Life) -> tuple[bytes, ...]:
-    """What clients send in a life."""
+    """The payloads that clients send in a life."""
     with MemoryMember(service) as member:
         life(member)
         logged = [entry.decode() for entry in member.log]

@@ -57,7 +57,7 @@ class GeneratedLife(msgspec.Struct, frozen=True):
 
 
 class RecordedLife(msgspec.Struct, frozen=True):
-    """What the clients of a recorded log did; ``path`` is a member's, as :func:`container.recordings.read` takes it.
+    """The clients' activity in a recorded log; ``path`` is a member's, as :func:`container.recordings.read` takes it.
 
     Sessions get new ids, and cluster time begins at the member's own. Timers fire at the deadlines that the service
     sets now. Messages of the service with ``service_id`` are those that it sends now; those of other services are

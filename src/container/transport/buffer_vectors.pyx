@@ -18,7 +18,7 @@ cdef int _view(object buffer, int index, Py_buffer* view) except -1:
 
 
 cdef int borrow_buffer(object buffer, BufferVector* target, BorrowedBuffer* borrowed) except -1:
-    """Raise TypeError for what is no buffer."""
+    """Raise TypeError for what is not a buffer."""
     borrowed.is_view = False
     # The caller refers to the object for as long as it borrows: its bytes stay where they are and as they are.
     if type(buffer) is bytes:
@@ -42,7 +42,7 @@ cdef void release_buffer(BorrowedBuffer* borrowed) noexcept:
 
 
 cdef int gather_vectors(BufferVectors* target, tuple buffers) except -1:
-    """Fill vectors[1:] with the buffers. Raise TypeError for what is no buffer, ValueError for too many."""
+    """Fill vectors[1:] with the buffers. Raise TypeError for what is not a buffer, ValueError for too many."""
     cdef int index
     cdef Py_ssize_t count = len(buffers)
     target.count = 0

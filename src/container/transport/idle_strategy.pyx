@@ -42,7 +42,7 @@ cdef class IdleStrategy:
 
 
 cdef class NoOpIdleStrategy(IdleStrategy):
-    """Goes on immediately and keeps the GIL: for agents that the caller drives by hand."""
+    """Continues immediately and keeps the GIL: for agents that the caller drives by hand."""
 
     def __repr__(self):
         return "noop"
@@ -168,7 +168,8 @@ _SYNTAX = ("noop, busy_spin (or spin), yield, sleep(100us) (or sleep-ns, sleep-m
 def parse_duration_ns(text):
     """Nanoseconds of a duration such as ``100us``, ``2ms``, ``1s`` or ``500`` (nanoseconds).
 
-    Raises ConfigurationError (ValueError) when the text is none, or stands for more than 2**63 - 1 nanoseconds.
+    Raises ConfigurationError (ValueError) when the text is not a duration, or stands for more than 2**63 - 1
+    nanoseconds.
     """
     duration_ns = parse_quantity(text.strip(), _UNIT_NS) if isinstance(text, str) else None
     if duration_ns is not None and duration_ns > _INT64_MAX:
@@ -180,8 +181,8 @@ def parse_duration_ns(text):
 
 
 def parse_quantity(str text, dict factors):
-    """A whole number with one of these units, whatever their case, times the unit's factor (int); None when the text is
-    none. A unit that ends like another comes after it, so no unit, ``""``, is the last."""
+    """A whole number with one of these units, whatever their case, times the unit's factor (int); None for any other
+    text. A unit that ends like another comes after it, so no unit, ``""``, is the last."""
     cdef str lower = text.lower()
     for unit, factor in factors.items():
         number = lower.removesuffix(unit).rstrip()

@@ -13,7 +13,7 @@ from container.transport.frames cimport (
 cdef object lost_claim(Publication publication):
     return ClaimLostError(
         f"a claim of {publication.channel} stream {publication.stream_id} is lost: it was open for "
-        "so long that the media driver gave it up and went on (after aeron.publication.unblock.timeout, 15 s by "
+        "so long that the media driver gave it up and continued (after aeron.publication.unblock.timeout, 15 s by "
         "default); commit sooner, or offer the message")
 
 
@@ -219,7 +219,7 @@ cdef class Publication:
 
 
 cdef class PendingAdd:
-    """What the driver has been asked to add or to remove, until it answers."""
+    """A request to the driver to add or remove something, until it answers."""
 
     cdef object poll(self):
         raise abstract(self, "poll")

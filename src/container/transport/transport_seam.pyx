@@ -126,7 +126,7 @@ cdef class SnapshotStore:
 
 
 cdef class MarkFile:
-    """What the agent writes to its member's mark file."""
+    """The agent's view of its member's mark file."""
 
     cdef int update_activity_timestamp(self, int64_t now_ms) except -1:
         raise abstract(self, "update_activity_timestamp")

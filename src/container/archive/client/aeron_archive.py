@@ -120,7 +120,7 @@ class AeronArchive(
         """Open a new session, with new streams, in place of one that is lost or not. Waits and raises as
         :meth:`connect`; may be called again then.
 
-        Recordings go on without a session; replays do too, but nobody hears of their errors.
+        Recordings continue without a session. Replays do too, but nobody receives their errors.
         """
         self._connection.reconnect()
         self._connection.connect(self._idle)
@@ -222,8 +222,8 @@ class AeronArchive(
         """Yield each message of a replay, and where it ends in the recording, until the replay ends; close it then.
 
         Idles while nothing comes. Raises ArchiveError when the archive reports an error or is lost, and when the
-        replay's image goes before all was read; TimedOutError when the replay does not come. What was yielded is whole
-        only if nothing is raised: a replay that fails ends as one that is over does.
+        replay's image goes before all was read; TimedOutError when the replay does not come. The messages are complete
+        only if nothing is raised: a failed replay ends as a finished one does.
         """
         taken: list[tuple[bytes, int]] = []
         with replay:
@@ -254,7 +254,7 @@ class AeronArchive(
         replay.check_end()
 
     def _added(self, pending: StreamAdd, channel: str) -> Any:
-        """What the driver was asked to add."""
+        """Wait for the resource that the driver was asked to add, and return it."""
         return pending.wait(self._idle, f"the driver to add {channel}")
 
     # Asking

@@ -97,7 +97,7 @@ cdef class ArchiveConnection(FragmentHandler):
         client: what its streams are added to, and what somebody invokes (Client).
         context: where the archive is (ArchiveClientContext).
 
-    Raises ConfigurationError for a channel that is none.
+    Raises ConfigurationError for an invalid channel.
     """
 
     def __init__(self, Client client not None, context not None):
@@ -294,13 +294,13 @@ cdef class ArchiveConnection(FragmentHandler):
         """Make a request, which the next turns send and see answered.
 
         Args:
-            name: of the message, such as "ReplayRequest" (str).
-            what: it is for, in an error's text (str).
-            fields: of the message, but for the ids of session and request (dict).
-            wanted: how many descriptors answer it at most (int); 0: a response does.
+            name: the name of the message, such as "ReplayRequest" (str).
+            what: the purpose of the request, for an error's text (str).
+            fields: the fields of the message, without the ids of session and request (dict).
+            wanted: maximum number of descriptors that answer it (int); 0: a single response answers it.
             timeout_ns: how long it may wait for its answer, or for the next descriptor (int); -1: as long as the
                 context says.
-            publication: on which it is sent in place of the session's own (Publication).
+            publication: sends it, in place of the session's own (Publication).
 
         Raises ArchiveError when there is no session, or too many requests wait; CodecError for fields that do not fit.
         """
@@ -393,7 +393,7 @@ cdef class ArchiveConnection(FragmentHandler):
         return 0
 
     cdef int _give_up(self, ArchiveRequest request, object error) except -1:
-        """End a request whose answer is passed over if it comes."""
+        """End a request; its answer is ignored if it still comes."""
         if request._message is None:
             self._given_up.append(request.correlation_id)
         return self._finish(request, error)
@@ -455,7 +455,7 @@ cdef class ArchiveConnection(FragmentHandler):
                          f"{publication.stream_id}")
 
     cdef object _lost(self, str what):
-        """The error that says so. What was asked for is not answered any more, so nobody waits for it."""
+        """The error that says so. Requests are not answered any more, so nobody waits for them."""
         error = ArchiveError(f"connection to the archive is lost: {what}")
         self.fail(error)
         return error

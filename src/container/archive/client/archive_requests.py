@@ -98,7 +98,7 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         wanted: int = 0,
         absent: int | None = None,
     ) -> Any:
-        """Make a request and give what ``answer`` makes of it; an error with the code ``absent`` is none."""
+        """Make a request and return what ``answer`` makes of it. An error with the code ``absent`` gives None."""
 
     # Recording
 
@@ -138,7 +138,7 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         *,
         auto_stop: bool = False,
     ) -> Whole:
-        """Go on with a stopped recording: ExtendRecordingRequest2 (64). Arguments and result of
+        """Extend a stopped recording: ExtendRecordingRequest2 (64). Arguments and result as for
         :meth:`start_recording`.
 
         The publication must begin where the recording ends: its channel has ``init-term-id``, ``term-id``,
@@ -342,11 +342,11 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         """Return what the archive listens to in order to record it: ListRecordingSubscriptionsRequest (17).
 
         Args:
-            pseudo_index: how many of those that match are passed over.
-            subscription_count: how many are returned at most.
-            channel_fragment: a text in their channels; "": any.
-            stream_id: of their streams.
-            apply_stream_id: whether that counts.
+            pseudo_index: number of matching subscriptions to skip.
+            subscription_count: maximum number to return.
+            channel_fragment: a substring of their channels; "": any.
+            stream_id: the id of their streams.
+            apply_stream_id: whether to filter by ``stream_id``.
         """
         return self._ask(
             "ListRecordingSubscriptionsRequest",
@@ -394,7 +394,8 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         """Cut a stopped recording at a position, on the edge of a frame: TruncateRecordingRequest (13).
 
         Returns:
-            How many segment files are deleted, which goes on after the answer; the signal DELETE ends it.
+            The number of segment files to delete. The archive deletes them after its answer, and signals DELETE at the
+                end.
         """
         return self._ask(
             "TruncateRecordingRequest",
@@ -411,7 +412,7 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         """Delete the segment files before a position, at which a segment must begin: PurgeSegmentsRequest (55).
 
         Returns:
-            How many are deleted, which goes on after the answer.
+            The number of segment files to delete. The archive deletes them after its answer.
         """
         return self._ask("PurgeSegmentsRequest", *self._new_start(recording_id, new_start_position), _relevant_id)
 
@@ -478,19 +479,19 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         """Copy a recording of another archive to this one: ReplicateRequest2 (66).
 
         Args:
-            src_recording_id: of the recording there.
-            src_control_stream_id: on which that archive takes requests.
-            src_control_channel: likewise.
-            dst_recording_id: of the recording here that goes on; -1: it is a new one.
-            stop_position: where the copy ends; NULL_POSITION: where the recording does.
-            live_destination: a multicast or MDC channel which the copy joins when it has caught up; "": none.
-            replication_channel: on which the source replays; "": the archive's own.
+            src_recording_id: the id of the recording there.
+            src_control_stream_id: the stream on which that archive takes requests.
+            src_control_channel: the channel on which it does.
+            dst_recording_id: the id of the recording here to extend; -1: make a new one.
+            stop_position: the position where the copy ends; NULL_POSITION: the end of the recording.
+            live_destination: a multicast or MDC channel that the copy joins when it has caught up; "": none.
+            replication_channel: the channel on which the source replays; "": the archive's own.
             channel_tag_id: tag of that channel; -1: none.
             subscription_tag_id: tag of the subscription to it; -1: none.
-            file_io_max_length: how much the source reads at once; -1: as much as it likes.
-            replication_session_id: of the replay's publication; -1: any.
-            encoded_credentials: for the source.
-            src_response_channel: on which the source answers; "": the archive's own.
+            file_io_max_length: bytes that the source reads at once; -1: the source chooses.
+            replication_session_id: the session id of the replay's publication; -1: any.
+            encoded_credentials: credentials for the source.
+            src_response_channel: the channel on which the source answers; "": the archive's own.
 
         Returns:
             The replication's id, for :meth:`stop_replication`. Signals report its progress: REPLICATE, EXTEND, MERGE,

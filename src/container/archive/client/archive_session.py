@@ -38,7 +38,7 @@ def continued_channel(channel: str, recording_id: int, descriptor: RecordingDesc
         raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
     if descriptor.stop_position == NULL_POSITION:
         raise ArchiveError(
-            f"recording {recording_id} is active, nothing can go on where it ends", code=error_codes.ACTIVE_RECORDING
+            f"recording {recording_id} is active: nothing can continue where it ends", code=error_codes.ACTIVE_RECORDING
         )
     uri = ChannelUri.parse(channel)
     uri.put("term-length", str(descriptor.term_buffer_length))
@@ -88,19 +88,19 @@ class ArchiveSession[Whole, Truth, Nothing, Recordings, Recording, Subscriptions
         start_position: int,
         progress_timeout_ns: int = 5_000_000_000,
     ) -> ReplayMerge:
-        """Replay an active recording until it has caught up with the live stream, and go on with that.
+        """Replay an active recording until it has caught up with the live stream, then read the live stream.
 
         Poll the result, which never waits, in place of a replay. All channels are UDP.
 
         Args:
-            channel: of the subscription: ``aeron:udp?control-mode=manual|session-id=…`` with the stream's session id.
+            channel: the subscription's: ``aeron:udp?control-mode=manual|session-id=…`` with the stream's session id.
             stream_id: of the stream.
             replay_channel: ``aeron:udp?session-id=…``, with the same session id.
             replay_destination: where the replay arrives, such as ``aeron:udp?endpoint=localhost:0``.
             live_destination: where the live stream does, such as ``aeron:udp?endpoint=localhost:0|control=host:port``.
             recording_id: of the recording.
             start_position: where to begin.
-            progress_timeout_ns: how long nothing may go on, in nanoseconds.
+            progress_timeout_ns: maximum time without progress, in nanoseconds.
 
         Raises:
             ConfigurationError: a channel is IPC, or the subscription's is not ``control-mode=manual``.

@@ -43,7 +43,7 @@ cdef class RecordedPublication:
 
     @property
     def session_id(self):
-        """Of the publication, and of its recording (int)."""
+        """The session id of the publication, and of its recording (int)."""
         return self._publication.session_id
 
     @property
@@ -53,7 +53,7 @@ cdef class RecordedPublication:
 
     @property
     def max_message_length(self):
-        """Of a message, in bytes (int)."""
+        """The longest message that it takes, in bytes (int)."""
         return self._publication.max_message_length
 
     @property
@@ -187,7 +187,7 @@ cdef class StreamAdd:
         return adding
 
     cpdef object poll(self):
-        """What was added; None until the driver has answered. Raises RegistrationError when it refuses."""
+        """The resource added; None until the driver has answered. Raises RegistrationError when it refuses."""
         cdef RecordedPublication published
         cdef Replay replay
         cdef object added
@@ -211,7 +211,7 @@ cdef class StreamAdd:
         return published
 
     def wait(self, IdleStrategy idle not None, str what not None):
-        """What was added; wait for it for the message timeout. Raises TimedOutError too."""
+        """The resource added; waits up to the message timeout. Raises TimedOutError too."""
         cdef Wait wait = Wait(self._connection._client, idle, self._connection.context.message_timeout_ns, what)
         cdef object added
         try:

@@ -268,7 +268,7 @@ async def connect(connection: ArchiveConnection) -> None:
 
 
 class Connecting:
-    """A session that is to be opened: awaited, or used in ``async with``."""
+    """A session about to be opened: await it, or use it in ``async with``."""
 
     def __init__(
         self,

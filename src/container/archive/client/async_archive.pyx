@@ -44,7 +44,7 @@ cdef class AsyncArchive(ArchiveConnection):
         encoded_credentials: for that archive (bytes).
         message_timeout_ns: limit of the connect, and of each request (int).
 
-    Raises ConfigurationError for a channel that is none.
+    Raises ConfigurationError for an invalid channel.
     """
 
     def __init__(
@@ -146,10 +146,10 @@ cdef class AsyncArchive(ArchiveConnection):
     cpdef ArchiveRequest extend_recording(
         self, int64_t recording_id, str channel, int32_t stream_id, bint is_local, bint is_auto_stop
     ):
-        """Ask that a recording go on (ExtendRecordingRequest2, 64), with stream and answer of
+        """Ask to extend a recording (ExtendRecordingRequest2, 64), with stream and answer as for
         :meth:`start_recording`."""
         return self.ask(
-            "ExtendRecordingRequest2", f"recording {recording_id} to go on with {channel}",
+            "ExtendRecordingRequest2", f"recording {recording_id} to continue with {channel}",
             {"recording_id": recording_id} | _recorded(channel, stream_id, is_local, is_auto_stop))
 
     cpdef ArchiveRequest stop_recording(self, int64_t subscription_id):
@@ -205,14 +205,14 @@ cdef class AsyncArchive(ArchiveConnection):
         REPLICATE_END.
 
         Args:
-            source_recording_id: of the recording in the other archive.
-            recording_id: of the one here that goes on; -1: it is a new one.
+            source_recording_id: the id of the recording in the other archive.
+            recording_id: the id of the recording here to extend; -1: make a new one.
             source_channel, source_stream_id: where the other archive takes requests.
-            stop_position: where the copy ends, in bytes; -1: where the recording does.
-            replication_channel: on which the source replays.
-            replication_session_id: of that replay.
-            source_response_channel: on which the source answers; "": the archive's own.
-            encoded_credentials: for the source.
+            stop_position: the position where the copy ends, in bytes; -1: the end of the recording.
+            replication_channel: the channel on which the source replays.
+            replication_session_id: the session id of that replay.
+            source_response_channel: the channel on which the source answers; "": the archive's own.
+            encoded_credentials: credentials for the source.
         """
         return self.ask(
             "ReplicateRequest2", f"the replication of recording {source_recording_id} of {source_channel}", {

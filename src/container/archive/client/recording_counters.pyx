@@ -40,7 +40,7 @@ cdef bint _is_of_archive(const uint8_t* key, int64_t archive_id) noexcept nogil:
 
 
 cdef const uint8_t* _key_of(Counters counters, int32_t counter_id) noexcept nogil:
-    # NULL for a counter that is no recording's.
+    # NULL for a counter that is not a recording's.
     if counters.state(counter_id) != COUNTER_ALLOCATED or counters.type_id(counter_id) != RECORDING_POSITION_TYPE_ID:
         return NULL
     return counters.key(counter_id)

@@ -35,14 +35,14 @@ cdef class ReplayMerge:
 
     Args:
         connection: a session with the archive (ArchiveConnection), connected.
-        channel: of the subscription (str), UDP, with ``control-mode=manual`` and the ``session-id`` of the stream.
-        stream_id: of the stream (int).
-        replay_channel: of the replay (str), without an endpoint, and with that ``session-id``.
+        channel: the subscription's (str), UDP, with ``control-mode=manual`` and the ``session-id`` of the stream.
+        stream_id: the stream's (int).
+        replay_channel: the replay's (str), without an endpoint, and with that ``session-id``.
         replay_destination: where the replay arrives (str), such as ``aeron:udp?endpoint=localhost:0``.
         live_destination: where the live stream arrives (str).
-        recording_id: of the recording (int), which is active.
+        recording_id: the id of the recording (int), which is active.
         start_position: where to begin, in bytes (int).
-        progress_timeout_ns: how long nothing may go on (int).
+        progress_timeout_ns: maximum time without progress, in nanoseconds (int).
 
     Raises ConfigurationError for channels of IPC, and one that is not ``control-mode=manual``.
     """
@@ -92,7 +92,7 @@ cdef class ReplayMerge:
 
     @property
     def has_failed(self):
-        """Whether it has raised, and will not go on (bool)."""
+        """Whether it has raised; it does not continue then (bool)."""
         return self._state == FAILED
 
     @property
@@ -116,7 +116,7 @@ cdef class ReplayMerge:
         """Take a turn; how much was done (int).
 
         Raises ArchiveError when the archive refuses, reports an error of the replay or is lost, and when the image is
-        closed; TimedOutError when nothing goes on; it has failed then.
+        closed; TimedOutError when there is no progress. It has failed then.
         """
         cdef int work_count
         if self._state >= FAILED:
@@ -264,7 +264,7 @@ cdef class ReplayMerge:
         return 0
 
     cdef int _check(self, int64_t now_ns) except -1:
-        """Look at the archive's errors, and at whether something goes on."""
+        """Check for errors of the archive, and for progress."""
         if self._state >= MERGED:
             return 0
         error = self._connection.take_error()

@@ -38,7 +38,7 @@ def new_archive_id(Client client not None, *, bint is_given):
 
 
 cdef class Heartbeat:
-    """What must be done in time whatever else is: the client is invoked, and the mark file shows a live owner.
+    """The work that must be done in time: invoking the client, and showing in the mark file that the owner lives.
 
     Each happens when the clock's millisecond has changed, so :meth:`beat` may be called as often as one likes: in each
     duty cycle, and with each step of a recovery.

@@ -17,7 +17,7 @@ def archive_parser(make: Callable[..., argparse.ArgumentParser], program: str) -
     """The parser of what follows ``aeron-cluster archive``; its result has ``command``, to be called with it."""
     parser = make(
         prog=program,
-        description="Run an archive beside a media driver, until Ctrl-C or SIGTERM. It serves the clients of Aeron "
+        description="Run an archive next to a media driver, until Ctrl-C or SIGTERM. It serves the clients of Aeron "
         "Archive, a consensus module among them, and works on the directory of Java's archive.",
         epilog="`archive list`, `describe`, `verify`, `dump`, `purge` and `delete-snapshots` look into an archive or "
         "make it smaller: docs/operator-tools.md. Options override the environment variable in brackets, which "

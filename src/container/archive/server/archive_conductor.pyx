@@ -1,4 +1,4 @@
-"""What an archive does in each turn, and for each request: sessions, recordings, replays, replications, files.
+"""The conductor of an archive, with its work in each turn and for each request: sessions, recordings, replays, files.
 
 Upstream: ArchiveConductor.java; method names are those of ControlHandler. A request is checked, done, and answered by
 the session that it came on: what fails is an error reply with upstream's code, and is reported where it is not the
@@ -43,7 +43,7 @@ cdef enum:
 
 
 cdef bint _has_response_mode(str channel) except -1:
-    """Whether a channel is answered on the connection of its request; one that is none has its answer elsewhere."""
+    """Whether a channel is answered on the connection of its request. False for an invalid channel."""
     cdef bint is_response = False
     try:
         is_response = is_response_channel(channel)
@@ -53,7 +53,7 @@ cdef bint _has_response_mode(str channel) except -1:
 
 
 def _refuse_shared_memory(channel, what):
-    """Refuse a channel of a client that is not there: it is none of its own."""
+    """Refuse a channel in shared memory to a client of the network, which has no access to it."""
     if not parse_channel(channel).is_udp:
         raise ConfigurationError(
             f"what clients of the network ask for is {what} over the network, not on {shown(channel)}")
@@ -133,7 +133,7 @@ cdef class ArchiveConductor:
     # The duty cycle.
 
     cpdef int do_work(self) except -1:
-        """One turn; how much was done (int). What fails in a part of it is reported, and the rest goes on."""
+        """One turn; how much was done (int). A part that fails is reported, and the others continue."""
         cdef int work_count = 0
         if self._network_adapter is not None:
             work_count += self._network_adapter.poll()
@@ -248,7 +248,7 @@ cdef class ArchiveConductor:
     # Control sessions.
 
     cdef ControlSession _accept(self, object request):
-        """The session of a request that is to be done now, else None; the client has been answered then."""
+        """The session of a request to carry out now; None when the client has been answered instead."""
         cdef ControlSession session = self._known(request)
         return session if session is not None and session.accept_request(request) else None
 
@@ -304,7 +304,7 @@ cdef class ArchiveConductor:
         add(self._counters.control_sessions, 1)
 
     def on_close_session(self, request):
-        # One that is gone already, with the client's subscription to its responses, is no error.
+        # One that is gone already, with the client's subscription to its responses, is not an error.
         session = self._control_sessions.get(request.control_session_id)
         if session is not None and session.is_of_session(request):
             session.abort(control_sessions.SESSION_CLOSED)
@@ -346,7 +346,7 @@ cdef class ArchiveConductor:
 
     @_answered
     def on_start_recording(self, session, correlation_id, *, stream_id, is_local, auto_stop=False, channel):
-        self._check_stream(session, stream_id, "what is to be recorded")
+        self._check_stream(session, stream_id, "the stream to record")
         self.recorder.start(session, correlation_id, stream_id, is_local, auto_stop, channel)
 
     @_answered

@@ -1,7 +1,7 @@
 """The context of an archive: settings, what a program passes in as objects, and what ``conclude()`` makes of both.
 
-What it takes from the operating system (process id, random numbers, files, time) can be given instead: so a simulation
-makes the same archive as a main program.
+You can pass in everything that it takes from the operating system (process id, random numbers, files, time). So a
+simulation makes the same archive as a main program.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ _CATALOGS = re.compile(r"archive\.(?:catalog|positions|migration)(?:\.\w+)?", re
 
 
 class ArchiveContext(ContextBase[ArchiveSettings]):
-    """What an archive is made of (upstream's ``Archive.Context``); for one archive.
+    """The parts and settings of one archive (upstream's ``Archive.Context``).
 
     Args:
         client: an open Aeron client of the caller's, which stays open; nobody else may use it while the archive runs.
             If None, the archive connects one of its own, whose conductor runs on the archive's thread.
-        clock: where the time comes from; the client's by default.
-        storage: where the files are; the file system by default.
+        clock: source of the time; the client's by default.
+        storage: holds the files; the file system by default.
         idle_strategy: the setting of this name, or a function that makes a strategy.
         authenticator: the setting of this name, or an object with the methods of an
             :class:`~container.archive.authentication.Authenticator`.
         authorisation_service: the setting of this name, or an
             :class:`~container.archive.authentication.AuthorisationService`.
-        process_id: what the mark file has; this process's by default.
+        process_id: the process id in the mark file; this process's by default.
         first_session_id: the id of the first control session, from 0 to 2**31 - 1; random by default, so that a client
             of a former archive is not taken for one of this.
         next_token: called for each replay token, a random 64-bit number (int); the system's by default.
@@ -85,8 +85,8 @@ class ArchiveContext(ContextBase[ArchiveSettings]):
             their recordings are changed by clients in shared memory alone, of which its consensus module is one.
         use_agent_invoker: True when the caller drives the archive by :meth:`Archive.invoke`, as with upstream's
             ``threading_mode="INVOKER"``.
-        error_handler: called with each error (BaseException) after it was recorded. What it raises is recorded as well,
-            and ends nothing.
+        error_handler: called with each error (BaseException) after it was recorded. An error that it raises is recorded
+            as well, and ends nothing.
         config_file: TOML file with settings.
         environ: the environment; the process's by default.
         settings: the settings of docs/settings.md, by name.
@@ -222,7 +222,7 @@ class ArchiveContext(ContextBase[ArchiveSettings]):
         self._release("signal_failed_start")
 
     def _release_at_end(self, is_owner: bool) -> None:
-        """What the agent calls at its end: sign off in the mark file, if it is still ours, and close everything."""
+        """Called by the agent at its end: sign off in the mark file, if it is still ours, and close everything."""
         self._release("signal_terminated", is_owner=is_owner)
 
     def _release(self, signing_off: str, *, is_owner: bool = True) -> None:

@@ -1,7 +1,7 @@
 """The counters by which an archive shows what it does, and how it names those of its recordings.
 
 Types, keys and labels are upstream's (ArchiveCounters.java, Archive.java, RecordingPos.java), which the cluster, its
-tools and monitors look for. The key of each is the archive's id, but for the positions of recordings.
+tools and monitors look for. The key of each is the archive's id, except for the positions of recordings.
 
 Better than upstream's: an archive without a counter of errors, as one that runs in a media driver, is found by its
 counter of control sessions.
@@ -69,7 +69,7 @@ cdef class ArchiveCounters:
 
     Raises ArchiveError when an archive of the driver has the id already, also one that was killed, until the driver's
     client liveness timeout is over; and what the client raises: RegistrationError when there is no room for a counter,
-    DriverTimeoutError when the driver is gone. Nothing is to be closed then.
+    DriverTimeoutError when the driver is gone. There is nothing to close then.
     """
 
     def __init__(self, Client client not None, int64_t archive_id, *, str threading_mode not None,

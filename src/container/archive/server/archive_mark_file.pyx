@@ -1,7 +1,8 @@
 """The archive's mark file: who owns the archive's directory, whether the owner lives, and its error log.
 
-It is upstream's ``archive-mark.dat``: a MarkFileHeader (schema 100, template 200) at offset 0, and a distinct error
-log from byte 8192 on. Upstream: ArchiveMarkFile.java. What all mark files do is in :mod:`container.files.mark_file`.
+It is upstream's ``archive-mark.dat``: a MarkFileHeader (schema 100, template 200) at offset 0, and a distinct error log
+from byte 8192 on. Upstream: ArchiveMarkFile.java. :mod:`container.files.mark_file` has the part that all mark files
+share.
 
 It is the only lock of an archive's directory: take it before anything else there is read, and give it back last.
 
@@ -148,7 +149,7 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
         return 0
 
     cdef int _adopt(self, int64_t block) except -1:
-        """Make the claimed file ours, but for the version, by one write that is whole or not there.
+        """Make the claimed file ours, all but the version, in one atomic write.
 
         The name goes with the time: a claim under the name of a process that was killed would stay for good.
         """

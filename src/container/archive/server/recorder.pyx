@@ -167,7 +167,7 @@ cdef class Recorder:
         """Stop a recording, and take its subscription's key away; whether it was the subscription's (bool).
 
         False where no recording of that id is active, or another of its subscription was stopped so before. While
-        others of the subscription are active it goes on, also with new images; nobody but they can stop it (upstream).
+        others of the subscription are active, it continues, also with new images. Only they can stop it (upstream).
         """
         cdef RecordingSession session = self.session_of(recording_id)
         cdef RecordingSubscription subscription

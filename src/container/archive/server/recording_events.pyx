@@ -1,4 +1,4 @@
-"""What an archive says of its recordings to whoever subscribes to that: how they begin, proceed and end (101 to 103).
+"""The events that an archive publishes about its recordings: how they begin, proceed and end (101 to 103).
 
 Upstream: RecordingEventsProxy.java. Events are for monitors: one that cannot be sent at once is dropped, and whatever
 is wrong with their publication holds up no recording and ends none, which is better than upstream's.

@@ -63,13 +63,13 @@ cdef class Replayer:
         """Ask for the publication of a replay; the request is answered when the replay is found to be possible.
 
         Args:
-            control_session: that is answered (ControlSession).
-            correlation_id: of the request (int).
-            request: what is to be replayed (container.archive.server.sessions.replay_request.ReplayRequest).
-            stream_id: of the publication (int).
-            channel: of the publication, as the client sent it (str).
-            image_correlation_id: of the image of a request with a replay token (int), or None.
-            limit_counter_id: of the counter that bounds the replay (int), or None.
+            control_session: receives the answer (ControlSession).
+            correlation_id: the request's (int).
+            request: the range to replay (container.archive.server.sessions.replay_request.ReplayRequest).
+            stream_id: the publication's (int).
+            channel: the publication's, as the client sent it (str).
+            image_correlation_id: the id of the image of a request with a replay token (int), or None.
+            limit_counter_id: the id of the counter that bounds the replay (int), or None.
         """
         cdef PendingReplay pending = PendingReplay()
         cdef object parsed, descriptor, recorded = None

@@ -1,4 +1,4 @@
-"""What checks of services report: one exception for each kind of mistake."""
+"""The reports of checks of services: one exception for each kind of mistake."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from container.errors import ConfigurationError, ContainerError
 from container.testing.memory.memory_member import MemoryMember
 
 type Life = Callable[[MemoryMember], object]
-"""What clients and time do to a member."""
+"""The activity of clients and time around a member."""
 
 
 class DivergenceError(ContainerError):

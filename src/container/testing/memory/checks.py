@@ -124,7 +124,7 @@ class _RestartingMember(MemoryMember):
         self.received.append((session.id, payload))
 
     def events(self) -> list[tuple[str, dict[str, Any]]]:
-        """What the log has, with the answers at its end."""
+        """The events of the log, with the answers at its end."""
         answers = [("answer", {"session": session_id, "payload": payload}) for session_id, payload in self.received]
         logged = [entry.decode() for entry in self.log]
         return [(name, fields) for name, fields in logged if name != _NEW_TERM] + answers
@@ -200,8 +200,8 @@ def check_payloads(
     """Send ``count`` hostile messages, and take a snapshot and restart from it after each ``every``; return ``count``.
 
     Messages are random bytes, and those of ``payloads`` (valid ones of your clients) with bytes changed, cut off,
-    repeated or replaced by extreme numbers. Some come from clients that take no answers any more. Whatever a client
-    does, no callback may raise or offer without an end, and snapshots must work.
+    repeated or replaced by extreme numbers. Some come from clients that take no answers any more. No action of a client
+    may make a callback raise or offer without an end, and snapshots must work.
 
     Raises:
         HostilePayloadError: a callback raised, or made 9,000 offers to a client that takes none; the text has the
@@ -280,9 +280,9 @@ def check_memory(
 ) -> int:
     """Run ``life`` many times over on one member; return by how many bytes Python's memory grew in the second half.
 
-    The life must end as it began: with its sessions closed, and nothing more for the service to keep. What grows then
-    is kept by mistake. With ``messages`` the lives go on until the log has had so many messages, instead of ``times``
-    lives: over a million of them a byte for each is found. Other threads should rest meanwhile.
+    The life must end as it began: with its sessions closed, and nothing more for the service to keep. Memory that grows
+    then is kept by mistake. With ``messages``, lives repeat until the log has had that many messages, instead of
+    ``times`` lives: a million messages reveal a leak of one byte each. Other threads should rest meanwhile.
 
     Raises:
         MemoryGrowthError: memory grew by more than ``limit`` bytes; the text has the lines that allocated most of it.
@@ -400,7 +400,7 @@ def compare_golden_snapshot(service: ServiceFactory, life: Life, path: str | Pat
 
     Raises:
         DivergenceError: the state differs.
-        SnapshotError: the file is no golden snapshot; a note names it.
+        SnapshotError: the file is not a golden snapshot; a note names it.
         ConfigurationError: the file is missing.
     """
     with MemoryMember(service) as member:
@@ -442,7 +442,7 @@ def check_golden_snapshots(service: ServiceFactory, directory: str | Path) -> in
 
     Raises:
         DivergenceError: a state is another one after that.
-        SnapshotError: ``service`` cannot read a snapshot, or a file is no golden snapshot; a note names the file.
+        SnapshotError: ``service`` cannot read a snapshot, or a file is not a golden snapshot; a note names the file.
         ConfigurationError: the directory has none.
     """
     paths = sorted(Path(directory).glob("*.snapshot"))

@@ -30,16 +30,17 @@ _MAPPING_FILES = frozenset({os.__file__, "<frozen os>", "<frozen _collections_ab
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a process has found."""
+    """The result of a process."""
 
     digests: dict[int, str]
-    """Of the states, by log position."""
+    """Digests of the states, by log position."""
     variables: list[str]
     """Names of the environment variables that the service's code, no library's, has asked for."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a process changes in itself, as :class:`container.testing.memory.environments.Environment` describes it."""
+    """Changes that a process makes to itself, as :class:`container.testing.memory.environments.Environment` describes
+    it."""
 
     wall_clock: str | None = None
     seconds_per_event: float = 0.0
@@ -126,7 +127,7 @@ class _Ahead:
 
 @contextlib.contextmanager
 def _wall_clock(given: Surroundings) -> Iterator[Callable[[], object] | None]:
-    """Set the clocks; what comes of it lets them go on by one event."""
+    """Set the clocks; the yielded function advances them by one event."""
     if given.wall_clock is None:
         yield None
         return

@@ -37,7 +37,7 @@ _IMPORT_LIMIT_S = 60.0
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """One process of :func:`check_environments`. What is not given is as in this process."""
+    """One process of :func:`check_environments`. Everything not given is as in this process."""
 
     variables: dict[str, str] = {}
     """Environment variables, beside those of this process."""
@@ -55,7 +55,7 @@ class Environment(msgspec.Struct, frozen=True):
     """The interpreter's path or command. It needs this package."""
 
     def aspects(self) -> dict[str, Any]:
-        """What may make a difference, by name."""
+        """The aspects that may make a difference, by name."""
         found: dict[str, Any] = dict(self.variables)
         if self.wall_clock is not None:
             found["wall clock"] = f"{self.wall_clock} + {self.seconds_per_event:g} s per event"
@@ -178,7 +178,7 @@ def _first_difference(
 def _of_variables(task: bytes, base: Environment, result: Result) -> list[tuple[int, Environment]]:
     """Differences that come of another value of a variable that the service's code asks for; each has one alone.
 
-    A process that fails is no difference: a variable may be one that has to be right on each member, such as a level
+    A process that fails is not a difference: a variable may be one that has to be right on each member, such as a level
     of logging.
     """
     found: list[tuple[int, Environment]] = []

@@ -29,8 +29,8 @@ from container.testing.memory.set_uses import SetWatch
 def check_calls(service: ServiceFactory, life: Life) -> None:
     """Run ``life`` and look at each call that callbacks make.
 
-    Python's ``logging``, ``traceback`` and ``warnings`` and the import of modules may do what they like. What was made
-    before the first callback, such as random numbers without a seed, is not seen here: ``check_restarts`` finds it.
+    Python's ``logging``, ``traceback`` and ``warnings`` and the import of modules may do what they like. Objects made
+    before the first callback, such as random numbers without a seed, are not seen here: ``check_restarts`` finds it.
 
     Loops, lists and all else that gets the elements of a set in their order are found as well, but not what comes to
     the same in any order: ``sorted``, ``len``, ``sum`` of whole numbers, ``min``, ``max``, ``any``, ``all``, and what

@@ -53,7 +53,7 @@ cdef class ManualClock(Clock):
 
 
 cdef class SteppingIdleStrategy(IdleStrategy):
-    """Calls ``step()``, unless None, each time there was no work: a waiting agent sees the world go on.
+    """Calls ``step()``, unless None, each time there was no work: a waiting agent sees time pass.
 
     Raises TimedOutError when it has idled ``max_idles`` times in a row: what was waited for will not come.
     """

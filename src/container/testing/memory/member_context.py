@@ -1,4 +1,4 @@
-"""What a service in memory finds as ``cluster.context``: the names that a container's context has, without one."""
+"""The ``cluster.context`` of a service in memory: the names of a container's context, without a container."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MemberContext:
         return f"MemberContext {self.summary()}"
 
     def started_text(self) -> str:
-        """What is logged of a member that runs."""
+        """The line logged once a member runs."""
         return f"{self.summary()}: running"
 
     def message_of(self, error: BaseException) -> str:
@@ -74,7 +74,7 @@ class MemberContext:
         return message_of(error)
 
     def bounded_text(self, error: BaseException) -> str:
-        """What may be logged of an exception."""
+        """The part of an exception's text that may be logged."""
         return error_text(error)
 
     def new_idle_strategy(self) -> IdleStrategy:
@@ -120,5 +120,5 @@ def place(number: int) -> str:
 
 
 def boot_time_ns(number: int) -> int:
-    """What the monotonic clock of a host begins with: another number for each, by days and by nanoseconds."""
+    """The start of a host's monotonic clock: another number for each, by days and by nanoseconds."""
     return 1_000_000_000 + number * (3 * 86_400_000_000_000 + 7_654_321_987)

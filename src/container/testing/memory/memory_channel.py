@@ -49,7 +49,7 @@ class MemoryChannel:
     @classmethod
     @lru_cache(maxsize=64)  # bounded, so that checks of memory see no growth
     def parse(cls, text: str) -> MemoryChannel:
-        """The parts of a channel; raises RegistrationError, as a driver answers, when it is none."""
+        """The parts of a channel; raises RegistrationError, as a driver answers, for an invalid channel."""
         try:
             uri = ChannelUri.parse(text)
         except ConfigurationError as error:
@@ -78,7 +78,7 @@ class MemoryChannel:
 
     @property
     def place(self) -> tuple[str | None, ...] | None:
-        """What makes two channels the same one; None when nobody else can mean it."""
+        """The key that is equal for two names of one channel; None when no other channel can be the same."""
         if self.is_ipc:
             return ("ipc",)
         if self.endpoint or self.control or self.interface:

@@ -422,7 +422,7 @@ cdef object _frame(const uint8_t* frame, int64_t position):
 
 
 cdef class ReaderListener:
-    """What a driver knows of an image whose ``listener`` it is; called after each poll that moved its position."""
+    """The driver's part of an image, as its ``listener``; called after each poll that moved its position."""
 
     cdef int on_read(self) except -1:
         return 0
@@ -437,9 +437,8 @@ cdef class ReaderListener:
 cdef class MemoryImage(Image):
     """A reader of a :class:`MemoryLog`, at ``join_position`` at first (its start when not given).
 
-    Polls as ``aeron_image.c`` does: the position is stored once, at the end of the poll, also when the
-    handler raises; padding is passed over; no poll crosses the end of a term. Raises AeronError when a
-    frame's length is impossible.
+    Polls as ``aeron_image.c`` does: the position is stored once, at the end of the poll, also when the handler raises;
+    padding is skipped; no poll crosses the end of a term. Raises AeronError when a frame's length is impossible.
     """
 
     def __init__(self, MemoryLog log not None, join_position=None):

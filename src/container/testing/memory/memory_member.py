@@ -74,7 +74,7 @@ class LogEntry(NamedTuple):
 
 
 class MemorySnapshot(msgspec.Struct, frozen=True):
-    """What a cluster keeps of a snapshot: the service's messages, and what the consensus module knows.
+    """A snapshot of a cluster: the service's messages, and the consensus module's state.
 
     ``msgspec.msgpack.encode(snapshot)`` makes bytes of it, and ``msgspec.msgpack.decode(data, type=MemorySnapshot)``
     makes the snapshot again: keep one of an old version beside a test.
@@ -156,9 +156,9 @@ class MemoryMember:
     itself will do without restarts. The member leads unless ``role`` says otherwise, and only a leader's answers reach
     the clients. ``time`` is the cluster time at the beginning, in ``time_unit``; a ``snapshot`` has its own.
 
-    What a callback raises comes out of the call that led to it, with a note of the callback and the log position. With
-    ``raises=False`` it only goes to :attr:`errors`, and the member does what ``callback_error_policy`` (``"halt"`` or
-    ``"skip"``) says, as in production.
+    An exception of a callback comes out of the call that led to it, with a note of the callback and the log position.
+    With ``raises=False`` it only goes to :attr:`errors`, and the member does what ``callback_error_policy`` (``"halt"``
+    or ``"skip"``) says, as in production.
 
     Raises ConfigurationError for wrong arguments, and what ``on_start`` raises.
     """
@@ -204,7 +204,7 @@ class MemoryMember:
         self._is_closed = False
         self._lives = 0
         self.errors: list[BaseException] = []
-        """What callbacks raised and what the container recorded, oldest first, over all restarts."""
+        """Exceptions of callbacks and errors that the container recorded, oldest first, over all restarts."""
         self.service: Any = None
         """The service that runs now."""
         self.cluster_time = time
@@ -360,8 +360,8 @@ class MemoryMember:
         """End the service as kill -9 does, and start a new one: from a snapshot and the log behind it.
 
         Without ``snapshot`` it replays the log from the beginning. ``service`` is another version of it, or a new
-        instance; by default the class or function makes one that made the last one. What a replay sends to
-        clients goes nowhere, as on a real member. Raises what callbacks raise.
+        instance; by default the class or function makes one that made the last one. Messages of a replay to clients go
+        nowhere, as on a real member. Raises what callbacks raise.
         """
         if self._is_closed:
             raise ScriptError("the member is closed")
@@ -391,7 +391,7 @@ class MemoryMember:
         module.driver.publication_results(CONTROL_CHANNEL, CONSENSUS_MODULE_STREAM_ID, list(results))
 
     def _script_offers(self, results: Sequence[int | BaseException]) -> None:
-        """What the next offers to clients return or raise, in place of what was said before."""
+        """Script what the next offers to clients return or raise, in place of an earlier script."""
         self._module.driver.publication_results(_EGRESS_CHANNEL, EGRESS_STREAM_ID, results, replace=True)
 
     def close(self) -> None:
@@ -480,7 +480,7 @@ class MemoryMember:
         self._settle()
 
     def _settle(self) -> None:
-        """Let agent and consensus module go on until neither has anything to do."""
+        """Run agent and consensus module until neither has anything to do."""
         for _ in range(_ROUND_LIMIT):
             self._module.commit()
             if self._end is not None or (not self._turn() and not self._fire_due()):

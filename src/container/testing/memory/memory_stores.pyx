@@ -1,4 +1,4 @@
-"""What an agent keeps, in memory: snapshots, recorded and replayed as an archive would, and the mark file."""
+"""An agent's stores in memory: snapshots, recorded and replayed as an archive would, and the mark file."""
 import itertools
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -123,11 +123,10 @@ cdef class MemorySnapshotStore(SnapshotStore):
     def script(self, str operation not None, steps):
         """Script the next calls of an operation, one step of the iterable ``steps`` for each.
 
-        Operations are ``create``, ``open``, ``open_log``, ``check`` (of a writer or reader), ``complete`` and
-        ``close`` (of a writer or reader, which raises when its streams are closed). A step
-        is None (as usual), an exception that is raised, or an int: how many times create and open idle before they go
-        on, while ``complete`` answers "not yet" to any int. Steps of several calls add up; an endless
-        iterable is welcome.
+        Operations are ``create``, ``open``, ``open_log``, ``check`` (of a writer or reader), ``complete`` and ``close``
+        (of a writer or reader, which raises when its streams are closed). A step is None (as usual), an exception that
+        is raised, or an int: how many times create and open idle before they continue, while ``complete`` answers "not
+        yet" to any int. Steps of several calls add up; an endless iterable is welcome.
         """
         if operation not in self._scripts:
             raise ConfigurationError(f"unknown operation {operation!r}: known are {', '.join(_OPERATIONS)}")
@@ -153,7 +152,7 @@ cdef class MemorySnapshotStore(SnapshotStore):
         return self._keep(recording, recording_id)
 
     def record_log(self, MemoryLog log not None):
-        """The archive records this log of the member, which goes on where the one before ended."""
+        """Have the archive record this log of the member, which continues where the one before ended."""
         log.retained = True
         self._logs.append(log)
 
@@ -272,7 +271,7 @@ cdef class MemorySnapshotStore(SnapshotStore):
 
 
 cdef class MemoryMarkFile(MarkFile):
-    """What an agent wrote to its mark file: ``activity_timestamps`` and ``member_ids`` (lists, oldest first),
+    """Records an agent's writes to its mark file: ``activity_timestamps`` and ``member_ids`` (lists, oldest first),
     ``is_terminated`` and ``is_closed``. ``error``, when set, is raised by the next activity timestamp or the end."""
 
     def __cinit__(self):

@@ -25,7 +25,7 @@ cdef class StreamSender:
 cdef class MemoryStream(ReaderListener):
     """The state of one stream, shared by the publications of all clients that added it.
 
-    It is the listener of its images but for spies, of which upstream's driver knows neither transports nor rejections.
+    It is the listener of its images except spies, of which upstream's driver knows neither transports nor rejections.
     """
 
     cdef int on_reject(self) except -1:

@@ -388,7 +388,7 @@ cdef class MemoryClient(Client):
 
     @property
     def open_resources(self):
-        """What has been added and not closed, in the order of adding (list)."""
+        """Resources added and not closed, in the order of adding (list)."""
         return list(self._resources.values())
 
     cdef int64_t client_id(self) noexcept:
@@ -855,7 +855,7 @@ cdef class MemoryDriver:
         raise KeyError(f"no publication on {channel}, stream {stream_id}, session {session_id}")
 
     def open_resources(self):
-        """What the clients have added and not closed (list): empty after a test that leaks nothing."""
+        """Resources that clients have added and not closed (list): empty after a test that leaks nothing."""
         cdef MemoryClient client
         return [resource for client in self._clients for resource in client._resources.values()]
 

@@ -29,7 +29,7 @@ class ReferenceMember(MemoryMember):
 
     def __init__(self, service: ServiceFactory, **options: Any) -> None:
         self.answers: dict[int, list[bytes]] = {}
-        """What each session receives, by its id."""
+        """The answers that each session receives, by its id."""
         self._followed = 0
         self._own: list[bytes] = []
         self._own_logged = 0

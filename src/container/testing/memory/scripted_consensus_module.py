@@ -223,7 +223,7 @@ class ScriptedConsensusModule:
         self.join_log(role=Role.FOLLOWER, **join_log)
 
     def begin_replay(self) -> None:
-        """Begin a log to be replayed; write what it shall have, then :meth:`join_replay`."""
+        """Begin a log to be replayed; write its content, then call :meth:`join_replay`."""
         self.begin_log("replay")
 
     def join_replay(self, **join_log: Any) -> None:
@@ -493,7 +493,7 @@ class ScriptedConsensusModule:
         )
 
     def membership_change(self) -> int:
-        """Log MembershipChangeEvent (25), which services pass over; the log position after it."""
+        """Log MembershipChangeEvent (25), which services skip; return the log position after it."""
         return self._log_with_end_position(
             None,
             lambda position: encode(
@@ -512,7 +512,7 @@ class ScriptedConsensusModule:
     # What the service sent
 
     def poll(self) -> list[ServiceMessage]:
-        """What the service sent since the last look, which is added to ``received``."""
+        """Messages of the service since the last look; they are added to ``received``."""
         news = self._from_service.take()
         self.received.extend(news)
         return news
@@ -558,7 +558,7 @@ class ScriptedConsensusModule:
             self._egress.pop(key).subscription.close()
 
     def egress(self, cluster_session_id: int) -> list[SessionMessage]:
-        """What a session has got, oldest first; raises ScriptError when nobody listens for it."""
+        """Messages that a session has received, oldest first; raises ScriptError when nobody listens for it."""
         if cluster_session_id not in self._session_egress:
             raise ScriptError(f"nobody listens for session {cluster_session_id}: call open_session or connect_egress")
         inbox = self._egress[self._session_egress[cluster_session_id]]
@@ -570,7 +570,7 @@ class ScriptedConsensusModule:
         ]
 
     def take_egress(self) -> list[SessionMessage]:
-        """What all sessions received since the last look; :meth:`egress` does not have it any more."""
+        """Take the messages that all sessions received since the last look; :meth:`egress` no longer has them."""
         news: list[SessionMessage] = []
         for inbox in self._egress.values():
             news += [message for message in inbox.take() if isinstance(message, SessionMessage)]
@@ -637,7 +637,7 @@ class _Inbox:
         self._assembler = SessionFragmentAssembler(self._handler)
 
     def take(self) -> list[ServiceMessage]:
-        """What came in since the last look, which is added to ``messages``."""
+        """Messages received since the last look; they are added to ``messages``."""
         empty_polls = 0
         while empty_polls < 2:  # a poll of padding alone delivers nothing: the next one goes on
             fragments = seam.poll_with(self.subscription, self._assembler, FRAGMENT_LIMIT)

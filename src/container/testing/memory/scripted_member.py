@@ -40,10 +40,10 @@ TICK_NS = 1_100_000
 class ScriptedMember:
     """The agent of one service, its consensus module, and everything that either of them did.
 
-    With ``cm`` it is another service of that consensus module's node. What is in ``script`` goes to a consensus module
-    of its own. ``clock`` is the agent's, and the driver's unless one is given; one that is no ManualClock moves by
-    itself. ``idle_strategy`` is what callbacks idle with; the default calls what :meth:`after_idles` was given.
-    ``on_error`` is called with each error that does not end the agent, in place of noting it in :attr:`errors`.
+    With ``cm`` it is another service of that consensus module's node. ``script`` goes to a consensus module of its own.
+    ``clock`` is the agent's, and the driver's unless one is given; a clock other than ManualClock moves by itself.
+    Callbacks idle with ``idle_strategy``; the default calls what :meth:`after_idles` was given. ``on_error`` is called
+    with each error that does not end the agent, in place of noting it in :attr:`errors`.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class ScriptedMember:
         self.store = MemorySnapshotStore(self.client)
         self.mark_file = MemoryMarkFile()
         self.errors: list[BaseException] = []
-        """What callbacks raised and the agent counted, oldest first."""
+        """Exceptions of callbacks that the agent counted, oldest first."""
         self.remarks: list[str] = []
-        """What the container says beside each of these."""
+        """The container's remark on each of these."""
         self.events: list[BaseException] = []
-        """What goes to the error log without being counted."""
+        """Events in the error log that are not counted."""
         self.hooks = 0
         """How often the termination hook was called."""
         self.is_context_closed = False

@@ -38,7 +38,7 @@ _OLDER_BLOCKS = {
 
 
 class ClusterAction(enum.IntEnum):
-    """What ClusterActionRequest (23) asks for."""
+    """The action of ClusterActionRequest (23)."""
 
     SUSPEND = 0
     RESUME = 1
@@ -153,7 +153,7 @@ def decode(data: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def decode_service_message(data: bytes) -> ServiceMessage:
-    """What a service, or a session's egress, sent."""
+    """Decode a message of a service, or of a session's egress."""
     try:
         name, fields = decode(data)
     except CodecError:

@@ -71,8 +71,8 @@ cdef class CountingHandler(FragmentHandler):
 cdef class CollectingBlocks(BlockHandler):
     """Collects the blocks that it is given in ``blocks``: a list of ``(bytes, session_id, term_id)``.
 
-    Of a padding frame these are all the bytes of its length, whatever is behind its header. ``action`` (callable) is
-    given the bytes first; what it raises comes out of the poll, and the block is not collected.
+    A padding frame gives all the bytes of its length, with any content behind its header. ``action`` (callable) gets
+    the bytes first; an exception of it comes out of the poll, and the block is not collected.
     """
 
     cdef readonly list blocks
@@ -156,14 +156,14 @@ def begin_add_counter(Client client not None, int32_t type_id, bytes key=b"", st
 
 
 def begin_add_destination(owner not None, str channel):
-    """Of a Subscription or a Publication; a PendingAdd."""
+    """For a Subscription or a Publication; return a PendingAdd."""
     if isinstance(owner, Subscription):
         return (<Subscription> owner).begin_add_destination(channel)
     return (<Publication?> owner).begin_add_destination(channel)
 
 
 def begin_remove_destination(owner not None, str channel):
-    """Of a Subscription or a Publication; a PendingAdd."""
+    """For a Subscription or a Publication; return a PendingAdd."""
     if isinstance(owner, Subscription):
         return (<Subscription> owner).begin_remove_destination(channel)
     return (<Publication?> owner).begin_remove_destination(channel)
@@ -344,7 +344,7 @@ def poll_with(source not None, FragmentHandler handler not None, int limit=10, l
 
 
 def poll(source not None, int limit=10, limit_position=None, action=None):
-    """What one poll delivers: a list of ``(bytes, header fields by name)``; see CollectingHandler for
+    """Return the fragments of one poll: a list of ``(bytes, header fields by name)``; see CollectingHandler for
     ``action``."""
     handler = CollectingHandler(action)
     poll_with(source, handler, limit, limit_position)

@@ -35,7 +35,7 @@ _TOOL_LIMIT_S = 60.0
 
 
 def known_kind(kind: ArchiveKind) -> ArchiveKind:
-    """Return what it is given; raise ContainerError for what is no kind of a part."""
+    """Return what it is given; raise ContainerError for what is not a kind of a part."""
     if kind not in ARCHIVE_KINDS:
         raise ContainerError(f"a part is one of {', '.join(ARCHIVE_KINDS)}, not {kind!r}")
     return kind

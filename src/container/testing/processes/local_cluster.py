@@ -245,7 +245,7 @@ class LocalMember:
             driver, archive, consensus_module: ``java`` or ``native``: the kind of the part from now on.
 
         Raises:
-            ContainerError: their number is another one, or a kind is none.
+            ContainerError: their number is another one, or a kind is unknown.
             JavaError: there is no JVM for a part that becomes Java's, or Aeron's jar cannot be fetched.
         """
         if services is not None:

@@ -22,8 +22,8 @@ _MIB = 1024 * 1024
 class NativeNode(Node):
     """A member: the command ``aeron-cluster node`` in a process of its own, with its services.
 
-    It is started, killed, waited for and looked into as any :class:`~container.testing.node.Node`, and needs no Java
-    but for Java's clients and tools.
+    It is started, killed, waited for and looked into as any :class:`~container.testing.node.Node`, and needs Java only
+    for Java's clients and tools.
     """
 
     def __init__(

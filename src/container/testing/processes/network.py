@@ -60,7 +60,7 @@ class Network:
     def __init__(self, names: Sequence[str]) -> None:
         """Make the hosts.
 
-        What killed processes left of their networks is removed first.
+        The remains of killed processes' networks are removed first.
 
         Raises:
             NetworkError: a command fails; what was made is removed.

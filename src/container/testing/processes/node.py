@@ -87,7 +87,7 @@ class Node:
     """One member: Java's ``ClusteredMediaDriver``, set up by system properties, and what runs around it.
 
     With ``separate_processes`` driver, archive and consensus module are three processes instead of one, so that each
-    can be killed alone: :attr:`driver`, :attr:`archive`, :attr:`process`. What is said of the node then holds for all
+    can be killed alone: :attr:`driver`, :attr:`archive`, :attr:`process`. Statements about the node then hold for all
     three. Each of the three may be Java's or this package's, and another one after :meth:`become`.
 
     The directories ``driver``, ``archive`` and ``cluster`` and the outputs of its processes lie in one base
@@ -138,7 +138,7 @@ class Node:
             environment: variables of all processes of this node, and of what is started around it.
 
         Raises:
-            ContainerError: ``member_id`` is not one of ``members``, a kind is none, or there are no free ports.
+            ContainerError: ``member_id`` is not one of ``members``, a kind is unknown, or there are no free ports.
             JavaError: there is no JVM, or Aeron's jar cannot be fetched.
         """
         kinds: tuple[ArchiveKind | None, ...] = (driver, archive, consensus_module)
@@ -179,7 +179,8 @@ class Node:
 
     @property
     def class_path(self) -> tuple[Path, ...]:
-        """What Java's programs see: Aeron's jar, and what was given. Raises JavaError when the jar cannot be had."""
+        """The class path of Java's programs: Aeron's jar, and the given entries. Raises JavaError when the jar cannot
+        be had."""
         return (resolve_jar(), *self._given_class_path)
 
     @staticmethod
@@ -205,7 +206,7 @@ class Node:
             driver, archive, consensus_module: ``java`` or ``native``; what is not given stays as it is.
 
         Raises:
-            ContainerError: the node runs, or a kind is none.
+            ContainerError: the node runs, or a kind is unknown.
             JavaError: there is no JVM, or Aeron's jar cannot be fetched.
         """
         self._require_end()
@@ -433,9 +434,8 @@ class Node:
     def restart(self, *, say: Callable[[str], None] | None = None) -> Self:
         """Kill the node if it runs, wait until its mark files may be taken, and start it with the same files.
 
-        Its services are to be dead by then, and are to be started again. ``say`` is as in
-        :meth:`await_mark_files_stale`. To wait for nothing, call :meth:`kill`, :meth:`release_mark_files` and
-        :meth:`start` instead.
+        Its services must be dead by then; start them again afterwards. ``say`` is as in :meth:`await_mark_files_stale`.
+        To wait for nothing, call :meth:`kill`, :meth:`release_mark_files` and :meth:`start` instead.
 
         Raises:
             as :meth:`await_mark_files_stale`.

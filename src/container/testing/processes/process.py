@@ -52,7 +52,7 @@ class ProcessEndedError(ContainerError):
 
 
 class ToolResult(NamedTuple):
-    """What a run of one of Java's tools returned and printed."""
+    """The result and output of a run of one of Java's tools."""
 
     return_code: int
     output: str
@@ -156,7 +156,7 @@ class Process:
 
     @property
     def return_code(self) -> int | None:
-        """What the program returned, or minus the signal that ended it; ``None`` while it runs."""
+        """The return code of the program, or minus the signal that ended it; ``None`` while it runs."""
         if self._popen is None:
             return None
         code = self._popen.poll()

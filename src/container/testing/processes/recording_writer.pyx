@@ -21,7 +21,7 @@ from container.files.checksums import crc32c
 from container.files.segments import segment_file_name
 
 CHECKSUMS = {"CRC-32": zlib.crc32, "CRC-32C": crc32c}
-"""What archives can record, by upstream's names."""
+"""Checksums that archives can record, by upstream's names."""
 
 cdef enum:
     TYPE_PAD = 0
@@ -47,7 +47,7 @@ cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
 
 
 cdef class RecordingWriter:
-    """Writes one recording. What is appended is on disk after :meth:`flush`, or when its term is full.
+    """Writes one recording. Appended frames are on disk after :meth:`flush`, or when their term is full.
 
     Args:
         archive_dir: the directory, which must exist.
@@ -138,7 +138,7 @@ cdef class RecordingWriter:
     def append_padding(self, length=None):
         """Append padding of ``length`` bytes (int, a multiple of 32), or to the end of the term; return the position.
 
-        Of padding only the header is recorded.
+        Only the header of padding is recorded.
         """
         cdef int64_t room = self._term_position + self.term_length - self.position
         cdef int64_t padding = room if length is None else length

@@ -1,10 +1,10 @@
 """A simulated disk: files in memory that know what was written and what was forced, and two kinds of crash.
 
 *Kill* ends a process. All that it wrote survives, as the system has it; a write in progress is cut at a page of 4 KiB.
-*Cut of power* ends all processes. What was forced survives. Of the rest each sector of 512 bytes is as it was, or as
-any write since has left it; so is each length. Creations, renames and unlinks survive if their directory was forced;
-of the others all survive, or, in one cut of two, any. What is stored through a map is written when the map is closed,
-when its file is forced, and at the crash: what one sector was in between, no disk of this kind has.
+**Cut of power* ends all processes. Forced writes survive. Each other sector of 512 bytes is as it was, or as any write
+since has left it; so is each length. Creations, renames and unlinks survive if their directory was forced; of the
+others all survive, or, in one cut of two, any. Bytes stored through a map are written when the map is closed, when its
+file is forced, and at the crash: what one sector was in between, no disk of this kind has.
 """
 import itertools
 import math
@@ -120,13 +120,13 @@ cdef class _Inode:
         return 0
 
     cdef dict unforced(self, int64_t first_page, int64_t last_page):
-        """What a force of these pages that begins now is to bring to the disk; page -1 is the length."""
+        """The units that a force of these pages beginning now brings to the disk; page -1 is the length."""
         self.observe()
         return {index: self.known(index) for index in self.versions
                 if first_page <= _page_of(index) <= last_page and _page_of(index) not in self.clean}
 
     cdef int force(self, dict units) except -1:
-        """They are on the disk. What was written since the force began is not."""
+        """Mark ``units`` as on the disk. Writes since the force began are not."""
         cdef list versions
         for index, content in units.items():
             versions = self.versions.get(index, [])
@@ -193,7 +193,7 @@ cdef class SimulatedDisk:
     Args:
         capacity: bytes, in pages of 4 KiB; a write beyond it fails with ENOSPC, after what still fits.
         on_latency: called as ``on_latency(kind, bytes)`` before a call has its effect. It may park a fiber, and the
-            process may die meanwhile: the call then has no effect, but for a write, which may be cut.
+            process may die meanwhile: the call then has no effect, except that a write may be cut.
         stream: of its draws (int); each disk of a world has its own.
 
     ``longest_write`` (int, bytes; 0 for any): a longer write is done in several parts, each after its latency; they end
@@ -231,10 +231,10 @@ cdef class SimulatedDisk:
     def fail(self, str kind not None, int error, *, int after=0, int64_t written=0, bint whole_sectors=False):
         """The next call of a kind fails, or the one ``after`` so many others, with this errno.
 
-        Kinds: look, open, read, write, extend, force, map, rename, unlink, make_directory, force_directory. A write
-        has written the first ``written`` bytes, or with ``whole_sectors`` no more of them than end with a sector, as
-        systems do: what they have not written whole ends so. What a force that fails would have written is lost if the
-        power is cut, or is not, and a later force of it does nothing.
+        Kinds: look, open, read, write, extend, force, map, rename, unlink, make_directory, force_directory. A write has
+        written the first ``written`` bytes, or with ``whole_sectors`` only those up to the end of a sector, as systems
+        do with a partial write. Data of a failed force may or may not be lost if the power is cut, and a later force of
+        it does nothing.
         """
         if kind not in _KINDS:
             raise ValueError(f"there are no calls of kind {kind!r}: give one of {', '.join(_KINDS)}")
@@ -253,7 +253,7 @@ cdef class SimulatedDisk:
             inode.versions[index] = [_flipped(each, place, mask) for each in inode.versions[index]]
 
     def contents(self):
-        """What processes see now: bytes by path, None for a directory (dict)."""
+        """The contents as processes see them now: bytes by path, None for a directory (dict)."""
         found = {}
         cdef _Inode inode
         for path, inode in sorted(self._names.items()):
@@ -273,8 +273,8 @@ cdef class SimulatedDisk:
     def crash_states(self, *, int64_t limit=MOST_STATES):
         """Each different disk that a cut of the power now may leave (iterator of :class:`SimulatedDisk`).
 
-        This disk goes on. Raises ValueError when more than ``limit`` combinations must be looked at; 12 sectors and
-        names that are not forced have 4096.
+        This disk stays usable. Raises ValueError when more than ``limit`` combinations must be looked at; 12 sectors
+        and names that are not forced have 4096.
         """
         cdef SimulatedDisk made
         points = self._open_points()
@@ -303,7 +303,8 @@ cdef class SimulatedDisk:
         return list(found.values())
 
     cdef list _open_points(self):
-        """What a cut of the power decides: (inode, unit, contents) and (None, index of a change, whether it stays)."""
+        """The points that a cut of the power decides: (inode, unit, contents) and (None, index of a change, whether it
+        stays)."""
         cdef _Inode inode
         points = []
         for inode in self._inodes():
@@ -462,7 +463,7 @@ cdef class SimulatedStorage(Storage):
         self._failed_directories = {}
 
     def kill(self, Draws draws not None):
-        """End the process. What it wrote survives, a write in progress as far as ``draws`` says."""
+        """End the process. Its writes survive, a write in progress as far as ``draws`` decides."""
         if not self.is_dead:
             self.disk.crash_count += 1
             self._end(draws)

@@ -45,8 +45,8 @@ cdef class Fabric:
 
     Messages take at least ``latency_ns`` and on average ``mean_latency_ns``, drawn from ``draws``. ``receiver_window``
     (bytes, at most half a term, which is what 0 means) is how far a sender may be ahead of what a receiver has read.
-    The other times (nanoseconds) have the defaults of Aeron's driver. What arrives is noted in ``trace``, if given.
-    Raises ConfigurationError for a negative latency or window, and for other times that are not positive.
+    The other times (nanoseconds) have the defaults of Aeron's driver. Arrivals are noted in ``trace``, if given. Raises
+    ConfigurationError for a negative latency or window, and for other times that are not positive.
     """
 
     def __init__(self, scheduler not None, Draws draws not None, *, Trace trace=None, int64_t latency_ns=50_000,
@@ -81,9 +81,10 @@ cdef class Fabric:
         """Start a host; return its :class:`MemoryDriver`.
 
         A UDP endpoint ``name:port`` belongs to it. ``clock`` is a NodeClock of the scheduler's time when not given.
-        ``wake()`` is called when something has arrived or a publication may go on. The other options are the driver's;
-        ``publication_window``, of IPC, is half of ``term_length`` when not given. The host of a driver that was killed
-        can be started again. Raise ConfigurationError when the host is up, or for a name that is empty or has a colon.
+        ``wake()`` is called when something has arrived or a publication may continue. The other options are the
+        driver's; ``publication_window``, of IPC, is half of ``term_length`` when not given. The host of a driver that
+        was killed can be started again. Raise ConfigurationError when the host is up, or for a name that is empty or
+        has a colon.
         """
         cdef Host host = self._hosts.get(name)
         if not name or ":" in name:

@@ -21,7 +21,7 @@ LEADER = -1
 
 
 class Start(StrEnum):
-    """What a member starts from after a crash."""
+    """The state from which a member starts after a crash."""
 
     SNAPSHOT = "snapshot"
     """Its latest snapshot, and the log behind it."""
@@ -180,17 +180,17 @@ type Fault = (
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """What happens in a simulated cluster. ``msgspec.json`` writes and reads it."""
+    """The events in a simulated cluster. ``msgspec.json`` writes and reads it."""
 
     seed: int = 0
-    """What delays are drawn from."""
+    """The seed of delays."""
     members: int = 3
     events: tuple[Operation | Fault, ...] = ()
     """Operations of clients and operators, and faults, in the order of their times."""
     latency_us: tuple[int, int] = (50, 200)
     """One way between two members: the least, and the mean, in microseconds."""
     turn_us: tuple[int, int] = (2, 5)
-    """What a turn of a container takes: the least, and the mean, in microseconds."""
+    """The duration of a container's turn: the least, and the mean, in microseconds."""
     module_us: tuple[int, int] = (5, 20)
     """How long a consensus module takes to see what its service sent."""
     cut_rate: float = 0.0
@@ -204,12 +204,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What clients and operators do."""
+        """The actions of clients and operators."""
         return tuple(event for event in self.events if isinstance(event, OPERATIONS))
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What goes wrong."""
+        """The faults."""
         return tuple(event for event in self.events if not isinstance(event, OPERATIONS))
 
 
@@ -276,6 +276,6 @@ def check_size(seed: int, members: int) -> None:
 
 
 def check_number(name: str, value: object, least: int, most: int) -> None:
-    """Refuse what is no whole number from ``least`` to ``most``; raise ConfigurationError."""
+    """Refuse what is not a whole number from ``least`` to ``most``; raise ConfigurationError."""
     if type(value) is not int or not least <= value <= most:
         raise ConfigurationError(f"{name}={shown(value)}: must be a whole number from {least} to {most}")

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from container.testing.simulation.simulated_cluster import Answer, SimulatedCluster
 
 _NUMBER = 31
-"""Of its host: no member has it."""
+"""The number of its host: no member has it."""
 _MOST_TURNS = 100_000
 _LAST_TURNS = 100
 """After the last event: a service may always have background work."""
 
 
 def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
-    """What each session receives from a service that has the whole log as a leader; its states are compared too."""
+    """The answers to each session of a service that has the whole log as a leader; its states are compared too."""
     made = cluster.make_service()
     service = ObservedService(
         made if isinstance(made, ServiceHandler) else PythonServiceHandler(made),

@@ -29,12 +29,12 @@ _PROBE_EVERY = 8
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """What a run did."""
+    """The result of a run."""
 
     plan: Plan
     finding: Finding | None
     digest: int
-    """Of all that happened, in its order: the same plan gives the same digest."""
+    """A digest of all events, in order: the same plan gives the same digest."""
     delivered: int
     """Callbacks of the log, over all members and lives."""
     logged: int
@@ -47,8 +47,8 @@ class Simulation(msgspec.Struct, frozen=True):
 class SimulationFailure(ContainerError):
     """A simulated cluster did what it must not. The text is the whole report.
 
-    ``seed`` (int), ``plan`` (:class:`Plan`, as short as it became), ``finding`` (:class:`Finding`) and ``script``
-    (str, a test in Python that repeats it) are there to go on with.
+    ``seed`` (int), ``plan`` (:class:`Plan`, as short as it became), ``finding`` (:class:`Finding`) and ``script`` (str,
+    a test in Python that repeats it) are there for further work.
     """
 
     def __init__(self, report: str, *, seed: int, plan: Plan, finding: Finding, script: str) -> None:
@@ -92,7 +92,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
             )
             cluster.run()
             if os.getpid() != process:  # its findings are not those of the run, and to shrink it forks again and again
-                raise ForkedError("a callback forked, and the child went on with the simulation: end it by os._exit()")
+                raise ForkedError("a callback forked, and the child continued the simulation: end it by os._exit()")
             if not cluster.findings:
                 _compare_answers(cluster)
             return _result(plan, cluster), cluster
@@ -148,7 +148,7 @@ def _result(plan: Plan, cluster: SimulatedCluster) -> Simulation:
 
 
 def _compare_answers(cluster: SimulatedCluster) -> None:
-    """What clients received must be what the reference answers, in its order, each once; some may be missing."""
+    """Check that clients received the answers of the reference, in its order, each once; some may be missing."""
     wanted = reference_answers(cluster)
     if cluster.findings:
         return

@@ -1,4 +1,4 @@
-"""What a reader needs of a failed run: what was found, how to repeat it, and what led to it."""
+"""The report of a failed run: the finding, how to repeat it, and the events that led to it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def report_of(finding: Finding, plan: Plan, story: Sequence[str], script: str, r
             f"{len(plan.faults)} faults in {runs} runs. Save this as a test:",
             "",
             script,
-            *(["What happened last:", *story] if story else []),
+            *(["The last events:", *story] if story else []),
         ]
     )
 

@@ -1,7 +1,7 @@
 """One thread that runs a simulated world: events in virtual time, and fibers for what waits inside its calls.
 
 An agent waits deep inside its own code, for a counter, an image or an archive. So each runs on a *fiber*, which keeps
-its stack while others run (greenlet). Whatever waits calls :meth:`Fiber.park`.
+its stack while others run (greenlet). Any code that waits calls :meth:`Fiber.park`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_UNWINDINGS = 100
 
 
 class SimulatedCrash(BaseException):
-    """Unwinds the fibers of a process that was killed. What it still does has no effect."""
+    """Unwinds the fibers of a process that was killed. Its further actions have no effect."""
 
 
 class Scheduler:
@@ -70,7 +70,7 @@ class Scheduler:
 class Fiber:
     """Runs ``main()`` on a stack of its own, until it returns, raises or is killed.
 
-    What it raises goes to ``on_end(error)``, None when it returned; nothing is called when it was killed.
+    Its exception goes to ``on_end(error)``, None when it returned; nothing is called when it was killed.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Fiber:
         self._idle_park_ns = _FIRST_PARK_NS
 
     def kill(self) -> None:
-        """Unwind it with SimulatedCrash. Whatever it held must have no effect by now."""
+        """Unwind it with SimulatedCrash. Its resources must have no effect by now."""
         self.is_killed = True
         self._turn += 1
         if self in self._scheduler.fibers:

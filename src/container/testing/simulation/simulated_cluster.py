@@ -47,7 +47,7 @@ type Expected = tuple[int, int, int, int, bytes]
 
 
 type Answer = tuple[bytes, int]
-"""What a client receives: payload, and the cluster time of the event that it is sent in."""
+"""An answer to a client: payload, and the cluster time of the event that it is sent in."""
 
 
 class Entry(NamedTuple):
@@ -58,18 +58,18 @@ class Entry(NamedTuple):
     position: int
     kind: int
     number: int
-    """Of a client that opened, of a service's own message from 1 on; of others 0."""
+    """The number of a client that opened, or of a service's own message from 1 on; 0 for others."""
     event_id: int
     timestamp: int
     term_id: int
 
 
 class Finding(NamedTuple):
-    """What a run must not do."""
+    """Forbidden behaviour in a run."""
 
     oracle: str
-    """What was compared: ``delivery``, ``state``, ``snapshot``, ``requests``, ``acks``, ``answers``, ``errors``,
-    ``end``, ``resources`` or ``progress``."""
+    """The comparison that failed: ``delivery``, ``state``, ``snapshot``, ``requests``, ``acks``, ``answers``,
+    ``errors``, ``end``, ``resources`` or ``progress``."""
     text: str
     member: int | None
     log_position: int

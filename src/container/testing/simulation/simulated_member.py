@@ -63,7 +63,7 @@ def is_expected(error: BaseException, cluster: SimulatedCluster) -> bool:
 
 
 class SimulatedMember:
-    """A member's lives. What survives a crash is its log, its snapshots and its id."""
+    """A member's lives. Its log, its snapshots and its id survive a crash."""
 
     def __init__(self, cluster: SimulatedCluster, member_id: int) -> None:
         self.cluster = cluster
@@ -167,7 +167,7 @@ class SimulatedMember:
 
     @property
     def whose(self) -> str:
-        """What a finding calls its present life."""
+        """The name of its present life in a finding."""
         return f"life {self.lives} of member {self.id}" if self.lives > 1 else f"member {self.id}"
 
     def _snapshot_to_start_from(self, start: Start) -> MemberSnapshot | None:
@@ -396,7 +396,8 @@ class SimulatedMember:
             self.ask_module()
 
     def cut_log(self, position: int) -> None:
-        """What is behind this position of the log that it follows was never committed, and is another log's by now."""
+        """Cut the log that it follows: the part behind this position was never committed, and is another log's by
+        now."""
         self._log_end = min(self._log_end, position)
 
     def learn_commit(self, commit: int) -> None:
@@ -529,7 +530,7 @@ class SimulatedMember:
             self._fiber.wake()
 
     def _join_next(self) -> None:
-        """Join the log that comes next: what is to be replayed, then that of the leader."""
+        """Join the next log: the one to replay, then that of the leader."""
         cluster = self.cluster
         if self.position < self._replay_end:
             return
@@ -599,7 +600,7 @@ class SimulatedMember:
         self._fiber.wake()
 
     def _consume(self) -> None:
-        """Go on in the log as far as it is committed and here; a snapshot is waited for."""
+        """Read on in the log as far as it is committed and here; a snapshot is waited for."""
         module = self._module
         if module.log_publication is None:
             return

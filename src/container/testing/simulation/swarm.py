@@ -17,7 +17,7 @@ _MOST_CLIENTS = 6
 _MOST_TERM_LENGTH = 128 * 1024 * 1024
 _HEADERS_LENGTH = 64
 _PLAIN_SHARE = 0.1
-"""Of seeds without any fault: what fails there is a plain bug."""
+"""The share of seeds without any fault: a failure there is a plain bug."""
 
 
 type Payloads = Sequence[bytes] | Callable[[random.Random], bytes]

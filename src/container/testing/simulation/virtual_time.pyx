@@ -48,7 +48,7 @@ cdef class NodeClock(Clock):
         return self._ahead_ns > 0
 
     def begin_turn(self):
-        """A turn begins, or a waiting callback has idled: readings are counted anew."""
+        """A turn begins, or a waiting callback has idled: readings are counted from 0."""
         self._readings = 0
 
     cdef int64_t _passed_ns(self) noexcept nogil:

@@ -1,1 +1,1 @@
-"""What an archive does for its clients: a state machine for each of its tasks, and the requests that reach them."""
+"""The archive's work for its clients: a state machine for each task, and the requests that reach them."""

@@ -1,9 +1,9 @@
-"""What the requests of an archive's clients are to whoever does them: one method each, with plain arguments.
+"""The interface that carries out requests of an archive's clients: one method each, with plain arguments.
 
 Names are those of upstream's ControlSession.java and ArchiveConductor.java; arguments have the names of the message's
-fields, and come by name. What the sender's version does not have is the default. Recordings, subscriptions, replays and
-replications are ids; positions and lengths are in bytes; channels are texts as the client sent them, in which every
-byte that is not ASCII is U+FFFD. Nothing about any value has been checked, but that the message has it.
+fields, and come by name. A field that the sender's version lacks has its default. Recordings, subscriptions, replays
+and replications are ids; positions and lengths are in bytes; channels are texts as the client sent them, in which every
+byte that is not ASCII is U+FFFD. No value has been checked, except that the message contains it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ __all__ = ["ControlHandler", "ControlRequest"]
 
 
 class ControlRequest(NamedTuple):
-    """What every request of a control session has."""
+    """The ids that every request of a control session has."""
 
     template_id: int
     """Which message it is: what an authorisation service is asked about."""
     control_session_id: int
     """The session it says it is of."""
     correlation_id: int
-    """What the reply to it must have; -1 of a message that has none."""
+    """The correlation id for its reply; -1 for a message that has none."""
     image_correlation_id: int
     """Which image of the request subscription it came on; another one each time that a publication comes back."""
 
 
 class ControlHandler(Protocol):
-    """Does what clients ask for. What a method raises is reported, and the next request is handed over."""
+    """Carries out clients' requests. An error of a method is reported, and the next request is handed over."""
 
     def on_connect(
         self,

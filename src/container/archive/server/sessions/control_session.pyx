@@ -84,7 +84,7 @@ cdef class ControlSession:
         connect_timeout_ns: how long a connect may take, and how long a client may not read.
         liveness_check_interval_ns: between two pings.
 
-    Raises what the authenticator raises about the connect request; nothing is to be closed then.
+    Raises what the authenticator raises about the connect request; there is nothing to close then.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ cdef class ControlSession:
 
     @property
     def is_done(self):
-        """Whether the session has ended (bool): it is to be closed and forgotten then."""
+        """Whether the session has ended (bool): close and forget it then."""
         return self._state == DONE
 
     cdef bint has_ended(self) noexcept:
         return self._state == DONE
 
     cpdef int do_work(self) except -1:
-        """One turn of the duty cycle; how much was done (int). What fails ends the session and is reported."""
+        """One turn of the duty cycle; how much was done (int). A failure ends the session and is reported."""
         cdef int64_t now_ns = self._clock.coarse_nano_time()
         cdef int work_count = 1
         if self._state == DONE:
@@ -155,7 +155,7 @@ cdef class ControlSession:
     cpdef int abort(self, str reason) except -1:
         """End the session, and its listing. The first reason counts, but that the client closed it counts most.
 
-        Return 1. What it has is closed by :meth:`close`.
+        Return 1. :meth:`close` closes its resources.
         """
         listing = self.active_listing
         if self._state != DONE or reason == SESSION_CLOSED:
@@ -179,7 +179,7 @@ cdef class ControlSession:
         self._is_closed = True
         self._state = DONE
         self._queue.clear()
-        # As objects: a C method is no callable.
+        # As objects: a C method is not a callable.
         publication, pending_publication = <object> self._publication, <object> self._pending_publication
         counter, pending_counter, image = <object> self._counter, <object> self._pending_counter, <object> self.image
         if publication is not None:
@@ -206,10 +206,11 @@ cdef class ControlSession:
     # Requests
 
     cpdef bint accept_request(self, object request) except -1:
-        """Whether a request (ControlRequest) that names this session is to be done.
+        """Whether to carry out a request (ControlRequest) that names this session.
 
         It must have come on the session's image, of a client that is authenticated, and be authorised, else it gets an
-        error in reply. The first one makes the session active, but for 105 and 107. Not for messages 3 and 60.
+        error in reply. The first request makes the session active, unless it is message 105 or 107. Not for messages 3
+        and 60.
         """
         cdef bint is_allowed = False
         if not self.is_of_session(request) or not (self._state == AUTHENTICATED or self._state == ACTIVE):
@@ -484,7 +485,7 @@ cdef class ControlSession:
 cdef class SessionDecision:
     """A client that is being connected, as an authenticator decides about it, during its call and no longer.
 
-    What is decided first counts: once a client is authenticated or rejected, nothing changes that.
+    The first decision counts: once a client is authenticated or rejected, nothing changes that.
     """
 
     @property

@@ -1,7 +1,7 @@
 """Files of a recording that are deleted, one in each turn of the duty cycle, for the client that asked for it.
 
-Upstream: DeleteSegmentsSession.java. What may be deleted is decided by :class:`RecordingStore`, which begins each
-deletion; the request has been answered when this begins.
+Upstream: DeleteSegmentsSession.java. :class:`RecordingStore` decides which files may be deleted and begins each
+deletion. The request has been answered when this begins.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class DeletionSession:
 
     Args:
         store: began the deletion.
-        deletion: what is to be deleted; of one without files the first turn sends the signal.
-        control_session: of the request; a deletion goes on without it.
-        correlation_id: of the request.
-        on_error: is given each error as well, as the client may be gone; it must not raise.
+        deletion: the files to delete; without files, the first turn sends the signal.
+        control_session: the request's; a deletion continues without it.
+        correlation_id: the request's.
+        on_error: receives each error as well, as the client may be gone; it must not raise.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DeletionSession:
     def do_work(self) -> int:
         """Delete one file, and send the signal DELETE after the last one; return how much was done.
 
-        A file that cannot be deleted stays, the client gets an error for it, and the next call goes on.
+        A file that cannot be deleted stays, the client receives an error for it, and the next call continues.
         """
         if self._is_done:
             return 0

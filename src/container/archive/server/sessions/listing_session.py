@@ -34,7 +34,7 @@ _TEXT_LENGTH = struct.Struct("<I")
 
 
 class _Listing(ABC):
-    """What is sent to a client, some of it in each turn."""
+    """A list sent to a client in parts, some in each turn."""
 
     def __init__(
         self, control_session: ControlSession, correlation_id: int, on_error: Callable[[Exception], object] | None
@@ -75,8 +75,8 @@ class _Listing(ABC):
 class ListingSession(_Listing):
     """The descriptors of recordings, in the order of their ids, to the client that asked for them.
 
-    Where there are fewer than it asked for, RECORDING_UNKNOWN ends the list, with the id behind the last one. What is
-    recorded, or deleted, while the list is sent is in it, or is not, as the list comes to it.
+    Where there are fewer than it asked for, RECORDING_UNKNOWN ends the list, with the id behind the last one. A
+    recording that is added or deleted while the list is sent may or may not be in it.
 
     Args:
         control_session: of the request.
@@ -87,7 +87,7 @@ class ListingSession(_Listing):
         stream_id: only recordings of this stream are sent; None: of any.
         channel_fragment: only recordings are sent whose original channel contains these bytes; None: all.
         is_single: only the recording ``from_recording_id`` is sent; RECORDING_UNKNOWN with its id where there is none.
-        on_error: is given what ends the list with an error as well; it must not raise.
+        on_error: receives the error that ends the list as well; it must not raise.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class ListingSession(_Listing):
 
 
 class SubscriptionListing(_Listing):
-    """What is subscribed to be recorded, to the client that asked for it.
+    """The archive's subscriptions for recordings, sent to the client that asked for them.
 
     Where there are fewer than it asked for, SUBSCRIPTION_UNKNOWN ends the list.
 
@@ -171,12 +171,12 @@ class SubscriptionListing(_Listing):
         correlation_id: of the request.
         subscriptions: id, stream and channel of each that there is: the stripped channel as the archive subscribed to
             it, with the prefix of a spy where it is one.
-        pseudo_index: so many of them are passed over, whether they match or not; none is sent for less than 0.
-        subscription_count: how many are sent at most.
-        apply_stream_id: whether only those of one stream are sent.
+        pseudo_index: number of subscriptions to skip, whether they match or not; below 0 none is sent.
+        subscription_count: maximum number to send.
+        apply_stream_id: whether to send only those of ``stream_id``.
         stream_id: that stream.
         channel_fragment: only those are sent whose channel contains these bytes.
-        on_error: is given what ends the list with an error as well; it must not raise.
+        on_error: receives the error that ends the list as well; it must not raise.
     """
 
     def __init__(

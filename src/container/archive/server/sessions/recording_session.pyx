@@ -122,7 +122,7 @@ cdef class RecordingSession(BlockHandler):
             self.error = ArchiveError(text, code=error.code, correlation_id=self.correlation_id)
         else:
             self.error = ArchiveError(
-                f"recording {self.recording_id} cannot go on at {self.writer.position}: {type_name(error)}: {text}",
+                f"recording {self.recording_id} cannot continue at {self.writer.position}: {type_name(error)}: {text}",
                 correlation_id=self.correlation_id)
         self.error.__cause__ = error
         return 0

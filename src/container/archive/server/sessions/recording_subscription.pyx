@@ -1,4 +1,4 @@
-"""What a request for a recording subscribes to: from the driver's answer to the end of its recordings.
+"""The subscription of a request for a recording: from the driver's answer to the end of its recordings.
 
 Upstream: the subscriptions and their reference counts in ArchiveConductor.java. The driver is asked and not waited for,
 so that no other recording waits either.

@@ -1,7 +1,7 @@
-"""What a request for a replay asks for, and whether it may be: what upstream checks before it makes a publication.
+"""A request for a replay, and upstream's checks of it before a publication is made.
 
-The checks, their order, codes and texts are those of ``ArchiveConductor.startReplay``, but for one: upstream reports an
-empty recording and then replays it nevertheless.
+The checks, their order, codes and texts are those of ``ArchiveConductor.startReplay``, except for one: upstream reports
+an empty recording and then replays it nevertheless.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 NULL_POSITION = -1
-"""Of a request: from the start. Of a recording: not known."""
+"""In a request: from the start. In a recording: not known."""
 REPLAY_ALL_AND_FOLLOW = -1
 """A length: all that is recorded, and what will be."""
 REPLAY_ALL_AND_STOP = -2
@@ -40,17 +40,17 @@ _INT64_MAX = 2**63 - 1
 
 
 class ReplayRequest(NamedTuple):
-    """What a client asks for; positions and lengths are in bytes."""
+    """A client's request; positions and lengths are in bytes."""
 
     recording_id: int
     position: int = NULL_POSITION
     length: int = REPLAY_ALL_AND_FOLLOW
     file_io_max_length: int = -1
-    """How much is to be read at once; 0 or less: as the archive likes."""
+    """Bytes to read at once; 0 or less lets the archive choose."""
 
 
 class RecordedRange(NamedTuple):
-    """What there is of a recording.
+    """The extent of a recording.
 
     ``stop_position`` is the catalog's. ``limit_position`` is the value of the counter that bounds the replay, if there
     is one; else how far the recording is written, if it is active; else -1.
@@ -63,7 +63,7 @@ class RecordedRange(NamedTuple):
 
 
 class ReplayLimits(NamedTuple):
-    """What the archive can do."""
+    """The limits of the archive."""
 
     replay_count: int
     """Replays that there are already."""
@@ -73,7 +73,7 @@ class ReplayLimits(NamedTuple):
 
 
 class ReplayRange(NamedTuple):
-    """What is to be replayed: ``length`` bytes from ``position``, and now no more than up to ``end_position``.
+    """The range to replay: ``length`` bytes from ``position``, for now only up to ``end_position``.
 
     The length may be longer than what is recorded: the replay follows the recording.
     """
@@ -84,7 +84,7 @@ class ReplayRange(NamedTuple):
 
 
 def check_replay_request(request: ReplayRequest, recorded: RecordedRange | None, limits: ReplayLimits) -> ReplayRange:
-    """What is to be replayed for a request; ``recorded`` is None when there is no such recording.
+    """The range to replay for a request; ``recorded`` is None when there is no such recording.
 
     Raises ArchiveError, with the code and the text for the client.
     """

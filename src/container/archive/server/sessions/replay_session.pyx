@@ -38,7 +38,7 @@ _MAX_TEXT_LENGTH = 1024
 cdef int64_t readdress(
         uint8_t* frames, int64_t length, int64_t room, int64_t wanted, int32_t session_id,
         int32_t stream_id) noexcept nogil:
-    """Give whole data frames the ids of a publication, and return the bytes of those that are to be sent.
+    """Give whole data frames the ids of a publication, and return the number of bytes to send.
 
     No frame ends behind ``room``; the last of them is the one that reaches ``wanted``.
     """
@@ -57,18 +57,18 @@ cdef class ReplaySession:
     """One replay; it closes the reader and the publication when it ends.
 
     Args:
-        replay_session_id: for the answer to the request (int).
-        correlation_id: of the request (int).
+        replay_session_id: the id for the answer to the request (int).
+        correlation_id: the request's (int).
         reader: at the position where the replay begins (SegmentReader).
         publication: an exclusive one, at that position, with the recording's term length and ids (Publication).
-        replay_range: what is to be replayed (container.archive.server.sessions.replay_request.ReplayRange).
-        recording: of the recording, while it is active (RecordingSession); else None.
+        replay_range: the range to replay (container.archive.server.sessions.replay_request.ReplayRange).
+        recording: the recording while it is active (RecordingSession); else None.
         stop_position: where the recording ends, unless it is active (int).
         counters: has the counter that bounds the replay (Counters); None for a replay without bounds.
-        counter_id, counter_registration_id: of that counter (int).
+        counter_id, counter_registration_id: ids of that counter (int).
         connect_deadline_ns: until when the segment and a subscriber must be there (int), by the clock's nano time.
-        clock: for that, and for the time that reads take (Clock).
-        read_length: bytes that are read at most at a time (int); 0: as many as the reader can.
+        clock: for the deadline, and to measure reads (Clock).
+        read_length: maximum bytes of one read (int); 0: as many as the reader can.
         owner: anything, kept for whoever made the session.
 
     Raises ValueError for arguments that contradict each other; nothing is closed then.
@@ -113,9 +113,9 @@ cdef class ReplaySession:
         return self._reader.position
 
     cpdef bint take_response(self) except -1:
-        """Whether the request is to be answered now (bool): once, when the replay is found to be possible.
+        """Whether to answer the request now (bool): True once, when the replay is found to be possible.
 
-        An :attr:`error` of the same call of :meth:`do_work` is to be sent after the answer.
+        Send an :attr:`error` of the same call of :meth:`do_work` after the answer.
         """
         cdef bint is_due = self._is_response_due
         self._is_response_due = False

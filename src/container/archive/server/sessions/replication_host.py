@@ -1,4 +1,4 @@
-"""What a replication needs of the archive that it is in: its conductor."""
+"""The interface that a replication uses of its archive: the conductor implements it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ReplicationHost(Protocol):
 
     @property
     def client(self) -> Client:
-        """What the streams to the other archive are added to; the host invokes it."""
+        """The client that adds the streams to the other archive; the host invokes it."""
 
     @property
     def store(self) -> RecordingStore:
@@ -44,12 +44,12 @@ class ReplicationHost(Protocol):
         driver has added the subscription, EXTEND, STOP, and an error when nothing can be recorded.
 
         Args:
-            control_session: of the request for the replication.
-            replication_id: of the replication.
-            recording_id: of the recording that goes on.
-            stream_id: of the stream.
-            channel: what is subscribed to.
-            original_channel: what a list of subscriptions shows of it.
+            control_session: the session that asked for the replication.
+            replication_id: the replication's id.
+            recording_id: the id of the recording to extend.
+            stream_id: the stream's id.
+            channel: the channel to subscribe to.
+            original_channel: the channel as a list of subscriptions shows it.
 
         Raises ArchiveError when it cannot be begun: the replication then sends the error.
         """

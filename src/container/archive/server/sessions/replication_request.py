@@ -1,7 +1,7 @@
-"""What a request for a replication asks for, and whether it may be: what upstream checks before it connects anywhere.
+"""A request for a replication, and upstream's checks of it before it connects anywhere.
 
-The checks, their order, codes and texts are those of ``ArchiveConductor.replicate``, but for one: a replication channel
-that is none gets an error in reply, where upstream does not reply at all.
+The checks, their order, codes and texts are those of ``ArchiveConductor.replicate``, except for one: an invalid
+replication channel gets an error in reply, where upstream does not reply at all.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from container.errors import ArchiveError, ConfigurationError
 __all__ = ["NULL_VALUE", "Recordings", "ReplicationRequest", "check_replication_request", "is_response_channel"]
 
 NULL_VALUE = -1
-"""Of an id: none. Of a position: no limit."""
+"""As an id: none. As a position: no limit."""
 
 
 class ReplicationRequest(NamedTuple):
-    """What a client asks for: which recording of which archive is to be copied, and how.
+    """A client's request: which recording of which archive to copy, and how.
 
     Channels are texts as the client sent them, in which every byte that is not ASCII is U+FFFD.
     """
@@ -27,7 +27,7 @@ class ReplicationRequest(NamedTuple):
     src_recording_id: int
     """The recording at the source."""
     dst_recording_id: int = NULL_VALUE
-    """The local recording that is to go on; -1: a new one."""
+    """The local recording to extend; -1: a new one."""
     stop_position: int = NULL_VALUE
     """How far to copy, in bytes; -1: up to the end."""
     channel_tag_id: int = NULL_VALUE
@@ -41,7 +41,7 @@ class ReplicationRequest(NamedTuple):
     """Session id of the stream by which it is copied; -1: that of the recording."""
     src_control_channel: str = ""
     live_destination: str = ""
-    """Where the recorded stream itself can be had, to go on with it; empty: a copy is enough."""
+    """The channel of the recorded stream itself, to follow it after the copy; empty: a copy is enough."""
     replication_channel: str = ""
     """On which the source replays; empty: the archive's own."""
     encoded_credentials: bytes = b""
@@ -62,7 +62,7 @@ class _Catalog(Protocol):
 
 
 class Recordings(Protocol):
-    """What the check asks about the recordings that there are: a RecordingStore."""
+    """The recordings, as the check asks about them: a RecordingStore."""
 
     @property
     def catalog(self) -> _Catalog:
@@ -104,6 +104,6 @@ def _check_channel(request: ReplicationRequest, channel: str) -> None:
 def is_response_channel(channel: str) -> bool:
     """Whether a channel is answered on the connection of the one who asked.
 
-    Raises ConfigurationError for what is no channel.
+    Raises ConfigurationError for what is not a channel.
     """
     return parse_channel(channel).get("control-mode") == "response"

@@ -1,4 +1,4 @@
-"""A replication: a recording of another archive is copied into one of this archive, which then goes on there.
+"""A replication: a recording of another archive is copied into one of this archive, which then continues it.
 
 Upstream: ReplicationSession.java. A replication is a client of the source, which it asks for a replay, and a recording
 of that replay. It outlives the control session that asked for it; all it sends has the replication's id as the
@@ -50,7 +50,7 @@ _TERM_PARAMETERS = ("init-term-id", "term-id", "term-offset")
 
 
 class _Refusal(Exception):
-    """Why a replication cannot go on, with the error code for its client."""
+    """The reason why a replication cannot continue, with the error code for its client."""
 
     def __init__(self, text, code=error_codes.GENERIC):
         super().__init__(text)
@@ -92,11 +92,11 @@ cdef class ReplicationSession:
 
     @property
     def is_done(self):
-        """Whether it has ended and is closed (bool): it is to be forgotten then."""
+        """Whether it has ended and is closed (bool): forget it then."""
         return self._is_finished
 
     cpdef int do_work(self) except -1:
-        """One turn of the duty cycle; how much was done (int). What fails ends the replication and is :attr:`error`.
+        """One turn of the duty cycle; how much was done (int). A failure ends the replication and is :attr:`error`.
 
         The turn in which it ends closes what it has and sends REPLICATE_END.
         """
@@ -407,7 +407,7 @@ cdef class ReplicationSession:
         return True
 
     cdef RecordingSession _recording(self):
-        """What records the replay; None before its image has come."""
+        """The session that records the replay; None before its image has come."""
         cdef RecordingSession recording = self._subscription.recording
         if recording is None or recording.image.session_id != <int> self._source_replay_id:
             return None
@@ -438,7 +438,7 @@ cdef class ReplicationSession:
         return self._enter(DONE)
 
     cdef int _on_recording_ended(self) except -1:
-        """What was recorded counts, also when this host ended the recording before it was looked at."""
+        """Count everything recorded, also when this host ended the recording before it was looked at."""
         cdef RecordingSession recording = self._subscription.recording
         if self._state < REMOVE_REPLAY and recording is not None and self._is_synced(recording):
             self._source_replay_id = NULL_VALUE

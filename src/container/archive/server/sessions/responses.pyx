@@ -1,7 +1,7 @@
-"""What an archive sends to the client of a control session: each message as bytes, and how it is sent.
+"""An archive's messages to the client of a control session: each as bytes, and how it is sent.
 
-A send tries up to three times to offer the message and never waits. What becomes of a message that was not sent is the
-session's to decide: it may keep the bytes and send them later (upstream: ControlResponseProxy.java).
+A send tries up to three times to offer the message and never waits. The session decides what becomes of a message that
+was not sent: it may keep the bytes and send them later (upstream: ControlResponseProxy.java).
 
 Two things are better than upstream's: the version in a Challenge, which upstream leaves as the buffer had it, is null;
 and the text of an error is cut where the message would be too long for its publication.

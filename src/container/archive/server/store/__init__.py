@@ -1,1 +1,1 @@
-"""What an archive has on its disk: catalog, segment files, positions of active recordings, and their recovery."""
+"""An archive's files: catalog, segment files, positions of active recordings, and their recovery."""

@@ -1,8 +1,9 @@
 """The catalog of an archive, open for writing, in the bytes of upstream's Catalog.java.
 
-A change within one sector of 512 bytes is made in place, as a sector is on the disk whole or not at all. What needs
-several, such as a descriptor that grows, is written into a new file that replaces the old one. A new entry is there
-once its length word is, which is written when all the rest of it is on the disk. So no crash leaves half an entry.
+A change within one sector of 512 bytes is made in place, as a sector is on the disk whole or not at all. A change of
+several sectors, such as a descriptor that grows, is written into a new file that replaces the old one. A new entry is
+there once its length word is, which is written when all the rest of it is on the disk. So no crash leaves half an
+entry.
 
 The caller has the archive's mark file: nobody else writes to the catalog. One thread uses it.
 """
@@ -194,7 +195,7 @@ cdef class Catalog:
     cpdef int64_t add(self, object descriptor) except -1:
         """Add a recording; return its id (int). The descriptor's recording id and control session are ignored.
 
-        What is written before the length word is forced at each level.
+        Everything before the length word is forced at each level.
 
         What is not ASCII in its texts becomes "?". Raise ArchiveError when the catalog is full, OSError.
         """
@@ -350,8 +351,8 @@ cdef class Catalog:
         return 0
 
     cdef int _begin_change(self) except -1:
-        """For each change: a file of which a force failed is replaced first. What that has lost may count as written:
-        a power cut could leave a part of it beside what is written next, and each further force would fail.
+        """For each change: a file of which a force failed is replaced first. The system may take the lost bytes for
+        written: a power cut could leave some of them beside later writes, and each further force would fail.
         """
         self._check_open()
         if self._has_lost:
@@ -417,7 +418,7 @@ cdef class Catalog:
             raise
 
     cdef int _rewrite(self, int64_t offset, int64_t old_length, bytes content) except -1:
-        """Put other bytes in the place of some, into a new file. What lies behind them moves."""
+        """Replace some bytes by others, in a new file. The bytes behind them move."""
         cdef int64_t shift = len(content) - old_length, capacity = self.capacity
         if self._end + shift > capacity:
             capacity = self._larger_capacity(self._end + shift)
@@ -493,7 +494,7 @@ cdef class Catalog:
 
 
 cdef str _entry_damage(FileWindow window, int64_t offset, int64_t entry_length, int32_t state, int64_t file_length):
-    """What is wrong with an entry, or None."""
+    """The damage of an entry in words, or None."""
     cdef int64_t end = offset + ENTRY_HEADER_LENGTH + entry_length, place
     cdef int _text
     if entry_length < DESCRIPTOR_LENGTH:

@@ -1,4 +1,4 @@
-"""What is known of recordings after a crash, as values."""
+"""Facts known about recordings after a crash, as values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 class KnownPosition(NamedTuple):
     """How far a recording in progress was written.
 
-    ``is_exact``: the process was killed and the system went on, so the recording ends at ``position`` (log position).
+    ``is_exact``: the process was killed but the system stayed up, so the recording ends at ``position`` (log position).
     Otherwise all before it is on the disk, and more may be.
     """
 

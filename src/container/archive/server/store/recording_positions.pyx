@@ -7,8 +7,8 @@ look like. A position here is stored once the data before it are written, and fo
 - the power was cut: it is a lower bound if the archive forces its data, and says nothing if it does not.
 - another archive, such as upstream's, ran in between, or the recording was extended since: it is not believed.
 
-The file is written anew at each start, under another name first; damage of it never stops a start. A place has 64 bytes
-and lies in one sector, so that it survives whole or not at all.
+Each start writes a new file, under another name first; damage to it never stops a start. A place has 64 bytes and lies
+in one sector, so that it survives whole or not at all.
 """
 import errno
 import struct
@@ -207,7 +207,7 @@ cdef class RecordingPositions:
         return 0
 
     cpdef int begin_ownership(self, object owner) except -1:
-        """Recovery is over, and what was known is not needed any more, but for truncations that have not ended.
+        """Recovery is over. Drop all that was known, except truncations that have not ended.
 
         ``owner``: start timestamp and process id (ints) in the mark file. Forced. Raises OSError.
         """

@@ -1,7 +1,8 @@
 """One object over all that an archive has on the disk: catalog, recording positions and segment files.
 
 Upstream: ArchiveConductor.java and DeleteSegmentsSession.java. Each call leaves the disk such that the next
-:meth:`RecordingStore.open` finds every recording as it was before, or as it is to be, wherever a crash ends the call.
+:meth:`RecordingStore.open` finds every recording as it was before the call or as it is after it, wherever a crash ends
+the call.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _MIGRATION_MAGIC = b"migrate1"
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What an archive's settings say about its files; lengths in bytes, checksums by kind."""
+    """The archive's settings for its files; lengths in bytes, checksums by kind."""
 
     archive_dir: str
     segment_file_length: int = 128 << 20
@@ -60,7 +61,7 @@ class StoreSettings:
 
 
 class Deletion:
-    """Segment files of a recording that are to be deleted, one by each call of ``delete_next_file``."""
+    """Segment files of a recording to delete, one by each call of ``delete_next_file``."""
 
     __slots__ = ("_ends_truncation", "_has_failed", "_names", "file_count", "last_position", "recording_id")
 
@@ -122,7 +123,7 @@ class _Migration:
 
 
 class RecordingStore:
-    """What an archive's conductor does with its recordings on the disk; :meth:`open` makes one.
+    """The recordings on the disk, as an archive's conductor works with them; :meth:`open` makes one.
 
     Errors are ArchiveError, with upstream's code and text where upstream has one. ``catalog`` is open for reading; what
     changes it goes through the store.
@@ -262,7 +263,7 @@ class RecordingStore:
         source_identity: str,
         now_ms: int,
     ) -> SegmentWriter:
-        """Add a recording to the catalog, and return its writer, which is to be opened; it has the recording's id."""
+        """Add a recording to the catalog, and return its writer, which you open; it has the recording's id."""
         descriptor = RecordingDescriptor(
             control_session_id=0,
             correlation_id=0,
@@ -315,7 +316,7 @@ class RecordingStore:
     def extend_recording(
         self, recording_id: int, position: int, *, control_session_id: int, correlation_id: int, session_id: int
     ) -> SegmentWriter:
-        """Make a stopped recording active again, and return its writer, which is to be opened.
+        """Make a stopped recording active again, and return its writer, which you open.
 
         Args:
             recording_id: of the recording.
@@ -423,7 +424,7 @@ class RecordingStore:
         )
 
     def add_replica(self, source: RecordingDescriptor) -> int:
-        """Add an empty recording for what is to be replicated from another archive, and return its id."""
+        """Add an empty recording to replicate one of another archive into, and return its id."""
         with _as_archive_errors():
             return self.catalog.add(_emptied(source))
 
@@ -431,7 +432,7 @@ class RecordingStore:
         """Make an empty recording the target of a replication: it takes the source's parameters and texts.
 
         The segment that it has at its end goes, as nothing is in it: where the source begins elsewhere, a recovery
-        would take it for the end, or for damage, and the copy could not go on past it.
+        would take it for the end, or for damage, and the copy could not continue past it.
         """
         descriptor = self.known(recording_id)
         if descriptor.start_position != descriptor.stop_position:
@@ -595,7 +596,7 @@ class RecordingStore:
         return recording_id in self._deletions
 
     def delete_next_file(self, deletion: Deletion) -> None:
-        """Delete one file. ArchiveError when that fails: the next call goes on with the next file."""
+        """Delete one file. Raise ArchiveError when that fails: the next call continues with the next file."""
         failure: ArchiveError | None = None
         if deletion._names:
             path = f"{self._directory}/{deletion._names.popleft()}"
@@ -628,7 +629,7 @@ class RecordingStore:
             self._positions.end_truncation(deletion.recording_id)
 
     def _finish_truncation(self, recording_id: int) -> None:
-        """Do again what an earlier call could not finish, before the recording goes on."""
+        """Finish what an earlier call could not, before the recording continues."""
         position = self._positions.truncations().get(recording_id)
         if position is None:
             return
@@ -917,7 +918,7 @@ def _finish_migration(storage: Storage, directory: str, catalog: Catalog) -> Non
 
 
 def _is_as_noted(migration: _Migration, source: RecordingDescriptor, target: RecordingDescriptor) -> bool:
-    """Whether each of the two is as it was, or as it is to be."""
+    """Whether each of the two has its old or its new state."""
     start = migration.source_start if migration.is_in_front else migration.target_start
     stop = migration.target_stop if migration.is_in_front else migration.source_stop
     return (

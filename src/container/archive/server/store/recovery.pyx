@@ -1,9 +1,9 @@
 """Finds where recordings end that were in progress when their archive ended. At each start, before anybody is served.
 
 A position that is known decides: exactly when the process was killed, as a lower bound when the power was cut, and then
-frames are walked from there. Without one the frames of the highest segment are walked, as upstream does
-(Catalog.java), but each header is checked for its place. What lies behind the end is erased before the catalog has the
-end, so that a crash in between changes nothing for the next recovery.
+frames are walked from there. Without one the frames of the highest segment are walked, as upstream does (Catalog.java),
+but each header is checked for its place. The bytes behind the end are erased before the catalog has the end, so that a
+crash in between changes nothing for the next recovery.
 
 Damage is not taken for the end: where frames follow that belong there, RecordingError is raised and nothing written.
 """
@@ -223,7 +223,7 @@ cdef class _Recovery:
         return self._start - base if base == self._first_base else 0
 
     cdef bint _complete_truncation(self, int64_t recording_id, int64_t position) except -1:
-        """Cut a recording again; False when it has gone on since, or never was so long."""
+        """Cut a recording again; False when it was extended since, or never was that long."""
         cdef int64_t base
         cdef list bases
         if not self._catalog.has(recording_id) or self._catalog.stop_position(recording_id) == _NULL_POSITION:
@@ -471,7 +471,7 @@ cdef class _Recovery:
         return 0
 
     cdef int _check_behind(self, _Segment segment, str basis) except -1:
-        """What lies behind the end must not be what was announced."""
+        """Raise RecordingError when data behind the end proves that the end is damage."""
         cdef int64_t place = segment.end + FRAME_HEADER_LENGTH, position = segment.base + segment.end, term_end
         segment.used_end = segment.window.used_end(segment.end, segment.length)
         if basis == "bound":

@@ -28,12 +28,12 @@ cdef class SegmentReader:
     """The reader of one recording, from a position where a frame begins.
 
     Args:
-        storage: where the segment files are (Storage).
+        storage: holds the segment files (Storage).
         archive_dir: their directory (str).
-        descriptor: of the recording (RecordingDescriptor).
-        position: of the first frame (int).
-        buffer_length: bytes that are read at most at a time; at least as many as a data frame can have.
-        checksum: kind that is recorded in place of session ids and is to be verified, 0 for none.
+        descriptor: the recording's (RecordingDescriptor).
+        position: the position of the first frame (int).
+        buffer_length: maximum bytes of one read; at least the longest data frame.
+        checksum: the kind recorded in place of session ids, which is verified; 0 for none.
 
     Raises ValueError for what no recording can have. Reading raises RecordingError, with file and offset, for what is
     no frame of the recording, and its subclass RecordingUnavailableError for a file that is missing or unreadable.
@@ -79,7 +79,7 @@ cdef class SegmentReader:
         return length, self.data[:FRAME_HEADER_LENGTH if is_header else length]
 
     def skip(self, int64_t length):
-        """Go on behind so many bytes (int) of what was read last."""
+        """Skip ``length`` bytes (int) of the last read."""
         self.consume(length)
 
     cdef int64_t read(self, int64_t limit_position, size_t max_length) except -1:
@@ -144,7 +144,7 @@ cdef class SegmentReader:
 
     cdef int consume(self, int64_t length) except -1:
         if length < 0 or length > self._ready or length & (FRAME_ALIGNMENT - 1):
-            raise ValueError(f"cannot go on behind {length} bytes: {self._ready} are read, in frames")
+            raise ValueError(f"cannot continue behind {length} bytes: {self._ready} are read, in frames")
         self._ready -= length
         self.position += length
         return 0
@@ -184,7 +184,7 @@ cdef class SegmentReader:
         return 0
 
     cdef object _damage(self, int wrong):
-        """What is wrong with the frame at the position, whose header lies in the buffer."""
+        """The error for the frame at the position, whose header lies in the buffer."""
         cdef const uint8_t* frame = self.data
         cdef int32_t length = sbe.sbe_get_int32(frame)
         if wrong == WRONG_LENGTH and length <= 0:

@@ -68,7 +68,7 @@ cdef class SegmentWriter:
         checksum: kind that is recorded in place of session ids, 0 for none.
         position: where writing begins (int): the end of what is recorded.
 
-    Raises ValueError for what no recording can have. The first failure is the last act of a writer, but for
+    Raises ValueError for values that no recording can have. After its first failure a writer only takes
     :meth:`clear_tail` and :meth:`close`. The position is where the recording ends then: where it was, or behind the
     block when all but the force of the place was done.
     """
@@ -249,7 +249,7 @@ cdef class SegmentWriter:
     cpdef int clear_tail(self) except -1:
         """Zero what lies behind the position after a failure, so that no recovery takes it for frames.
 
-        The file is opened anew: what a failed force of it left unwritten is not forgotten then. Raises OSError.
+        Reopen the file: the system then does not forget what a failed force left unwritten. Raises OSError.
         """
         if not self.has_failed:
             return 0
@@ -295,7 +295,7 @@ cdef class SegmentWriter:
         advice = ""
         if error.errno == errno.EFBIG:
             advice = "; allow larger files (ulimit -f), or give the archive a smaller segment_file_length"
-        return ArchiveError(f"recording {self.recording_id} cannot go on at {self.position}: {error}{advice}",
+        return ArchiveError(f"recording {self.recording_id} cannot continue at {self.position}: {error}{advice}",
                             code=ArchiveError.STORAGE_SPACE if is_full else ArchiveError.GENERIC)
 
     def __repr__(self):
