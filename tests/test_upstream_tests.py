@@ -53,6 +53,7 @@ COUNTS = {
     "ClusterBackupTest": 20,
     "ClusterBackupAgentTest": 3,
     "ClusterBackupContextTest": 6,
+    "StandbySnapshotReplicatorTest": 8,
 }
 
 
