@@ -38,6 +38,8 @@ class LogMember:
         control_stream_id: on which its archive listens to this machine.
         replication_channel: on which another archive replays to its own.
         disk: with its cluster directory, of an earlier life.
+        timeout_ns: the leader heartbeat timeout.
+        service_count: how many services it has.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class LogMember:
         replication_channel: str,
         disk: SimulatedDisk | None = None,
         timeout_ns: int = TIMEOUT_NS,
+        service_count: int = 1,
     ) -> None:
         self.world = world
         self.client = world.connect(host)
@@ -60,13 +63,16 @@ class LogMember:
         self.recording_log = RecordingLog.open(self.storage, CLUSTER_DIR, create=True, file_sync_level=1)
         self.errors: list[BaseException] = []
         self.recording_id = -1
-        self.orphans = LogOrphans(self.storage, CLUSTER_DIR, self.recording_log, (STREAM_ID,), self.errors.append)
+        self.orphans = LogOrphans(
+            self.storage, CLUSTER_DIR, self.recording_log, (STREAM_ID, 106, 107), self.errors.append
+        )
         settings = SimpleNamespace(
             replication_channel=replication_channel,
             leader_archive_control_channel="aeron:udp?term-length=64k",
             archive_control_stream_id=10,
             leader_heartbeat_interval_ns=MS,
             leader_heartbeat_timeout_ns=timeout_ns,
+            service_count=service_count,
         )
         self.context = cast(
             ConsensusModuleContext,

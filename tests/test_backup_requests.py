@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from container.common.aeron_defaults import CONSENSUS_STREAM_ID, CounterType
 from container.consensus.backup_requests import BackupQuery, StandbySnapshotEntry, StandbySnapshots
 from container.errors import ClusterError
 from container.files.cnc_file import read_mark_file
-from container.files.recording_log import RecordingLog, read_recording_log
+from container.files.recording_log import RecordingLog, RecordingLogEntry, read_recording_log
 from container.node.cluster_node import ClusterNode
 from container.storage.file_storage import FileStorage
 from container.testing.memory import transport_probe as seam
@@ -299,6 +300,43 @@ def test_snapshots_of_standbys_are_in_the_recording_log_once_the_log_is_committe
     wait_until(lambda: len(standby_snapshots()) == 2, LIMIT_S, "two entries of a standby")
     assert sorted(standby_snapshots()) == [(-1, 32, "standby:8010"), (0, 32, "standby:8010")]
     assert world.backup.counter(CounterType.STANDBY_SNAPSHOT_COUNTER)[1] == 1
+
+
+def test_a_start_continues_from_one_that_is_later_than_its_own(tmp_path: Path) -> None:
+    """Its archive copies it from the standby's, which is itself here: the recordings are those of its own snapshot.
+
+    That one is invalidated before, so that without the copy the start would be from none.
+    """
+    ports = PortReservation()
+    port = ports.take_row(5)
+
+    def launch(service: Counter) -> ClusterNode:
+        return container.launch_node(service, directory=tmp_path, host=ports.host, port=port)
+
+    def snapshots() -> list[RecordingLogEntry]:
+        return [each for each in read_recording_log(tmp_path / "cluster") if each.is_valid_snapshot]
+
+    with launch(Counter()) as node:
+        ask(node, b"5")
+        node.take_snapshot()
+        ask(node, b"1")
+    taken = snapshots()
+    log = RecordingLog.open(FileStorage(), str(tmp_path / "cluster"), create=False, file_sync_level=1)
+    assert log.invalidate_latest_snapshot()
+    for each in taken:
+        fields = [getattr(each, name) for name in StandbySnapshotEntry._fields[:-1]]
+        log.append_standby_snapshot(*fields, f"{ports.host}:{port + 4}")
+    log.force()
+    log.close()
+    assert snapshots() == []
+    service = Counter()
+    with launch(service) as node:
+        found = snapshots()
+        assert [each.log_position for each in found] == [each.log_position for each in taken]
+        assert {each.recording_id for each in found}.isdisjoint(each.recording_id for each in taken)
+        assert ask(node, b"1") == b"7"
+    assert service.restored == 5
+    ports.close()
 
 
 def test_a_node_does_not_accept_them_by_default() -> None:

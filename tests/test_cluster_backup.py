@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from container.backup.backup_machine import BackupState
-from container.backup.member_answer import MemberAnswer, check_same_log
+from container.backup.member_answer import BEGIN_ANEW, MemberAnswer, check_same_log, compared_from
 from container.consensus.cluster_member import parse_cluster_members
 from container.errors import ClusterError
 from container.testing.memory import transport_probe as seam
 from tests.backup_world import FRAME, INTERVAL_MS, TIMEOUT_NS, Backup, Member, check_copy
-from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, recorded
+from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, NetworkWorld, recorded
 
 STATES = [each for each in BackupState if each < BackupState.RESET_BACKUP]
 
@@ -303,9 +303,8 @@ def test_a_copy_that_is_too_old_is_said_to_be(world: MemoryWorld, member: Member
     after = backup.next_life(member)
     after.until_state(BackupState.RESET_BACKUP)
     assert after.failures() == [
-        f"the log of member 0 begins at {SEGMENT_LENGTH} and the copy ends at {old}: what lies between is gone, unless "
-        "another member has it; else keep the directories of the backup's cluster and archive, which are the copy of "
-        "what was, and start the backup with empty ones"
+        f"the log of member 0 begins at {SEGMENT_LENGTH} and the copy ends at {old}: what lies between, or shows that "
+        f"both are of one log, is gone, unless another member has it; else {BEGIN_ANEW}"
     ]
     assert entries(after) == [(0, -1, -2)], "the old copy stays"
 
@@ -323,7 +322,7 @@ def wiped(world: MemoryWorld, *terms: tuple[int, int], length: int) -> Member:
     ("terms", "text"),
     [
         ([(0, 0)], "member 0 is in term 0 and the copy in term 1: it is behind; if all members are, the cluster began"),
-        ([(0, 0), (1, 4 * FRAME)], f"term 1 of member 0 begins at {4 * FRAME}, that of the copy at {20 * FRAME}: the "),
+        ([(0, 0), (1, 4 * FRAME)], f"term 1 of member 0 begins at {4 * FRAME}, term 1 of the copy at {20 * FRAME}: "),
         ([(0, 0), (1, 20 * FRAME), (2, 24 * FRAME)], f"term 2 of member 0 begins at {24 * FRAME} and the copy ends at"),
     ],
 )
@@ -342,6 +341,134 @@ def test_a_cluster_that_has_begun_anew_is_not_the_one_that_was_copied(
     assert text in after.failures()[0]
     assert after.failures()[0].endswith("and start the backup with empty ones")
     assert check_copy(after, member) == end, "the copy of what was stays one"
+
+
+def test_a_cluster_that_began_again_is_found_by_its_log_where_its_terms_fit(world: MemoryWorld, member: Member) -> None:
+    """Restored from an older copy, it has come by the end of this one, and has begun a term behind it."""
+    member.recording_log.append_term(member.recording_id, 1, 20 * FRAME, 5)
+    end = member.grow(10 * FRAME)
+    backup = Backup(world, member)
+    backup.until(lambda: backup.machine.position == end)
+    backup.until_backing_up()
+    backup.close()
+    other = wiped(world, (0, 0), (1, 20 * FRAME), (2, 24 * FRAME), (3, 50 * FRAME), length=60 * FRAME)
+    after = backup.next_life(other)
+    after.until_state(BackupState.RESET_BACKUP)
+    assert after.failures() == [
+        f"the log of member 0 from {20 * FRAME} to {end} is not what the copy ends with: the cluster began again from "
+        f"an older state: {BEGIN_ANEW}"
+    ]
+    assert check_copy(after, member) == end, "the copy of what was stays one"
+
+
+@pytest.mark.parametrize("port", [0, 7777])
+def test_the_end_of_the_copy_is_compared_on_any_port(port: int) -> None:
+    world = NetworkWorld()
+    member = Member(world)
+    member.begin_term()
+    endpoint = f"{world.hosts[1]}:{port}"
+    backup = Backup(world, member, catchup_endpoint=endpoint)
+    backup.until_backing_up()
+    member.take_snapshot()
+    backup.close()
+    end = member.grow(7 * FRAME)
+    after = backup.next_life(member, catchup_endpoint=endpoint)
+    after.until(lambda: after.machine.position == end)
+    after.until_backing_up()
+    assert check_copy(after, member) == end
+    assert after.errors == []
+
+
+def test_what_is_compared_begins_where_a_frame_does(world: MemoryWorld, member: Member) -> None:
+    """At the last place that is known before the end of the copy: a term, a snapshot, an end of a term buffer."""
+    member.grow(3 * SEGMENT_LENGTH)
+    position = member.take_snapshot()
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    own = backup.archive.descriptor(backup.log_recording_id())
+    source = member.archive.descriptor(member.recording_id)
+    term = own.term_buffer_length
+
+    def begin(end: int, *, source_start: int = 0, start: int = 0) -> int:
+        copy = replace(own, start_position=start, stop_position=end)
+        return compared_from(backup.recording_log, copy, replace(source, start_position=source_start))
+
+    assert begin(position + 64) == position
+    assert begin(position) == position // term * term
+    assert begin(2 * term) == begin(2 * term - 32) == term
+    assert begin(term - 32) == 0
+    assert begin(term - 32, start=1024) == begin(term - 32, source_start=1024) == 1024
+    assert begin(0) == 0, "nothing was copied"
+    assert begin(1024, start=1024) == 1024
+
+
+def test_a_log_of_which_nothing_can_be_compared_does_not_go_on(world: MemoryWorld, member: Member) -> None:
+    """It begins exactly where the copy ends."""
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    answer = MemberAnswer(0, 0, 0, 0, 0, parse_cluster_members(member.members())[0], ())
+    own = replace(backup.archive.descriptor(0), stop_position=SEGMENT_LENGTH)
+    source = replace(member.archive.descriptor(0), start_position=SEGMENT_LENGTH)
+    with pytest.raises(ClusterError, match="what lies between, or shows that both are of one log, is gone"):
+        check_same_log(backup.recording_log, answer, own, source)
+    check_same_log(backup.recording_log, answer, replace(own, start_position=SEGMENT_LENGTH), source)
+
+
+def test_terms_are_not_entered_of_a_cluster_whose_archive_is_not_the_one_that_is_copied(
+    world: MemoryWorld, member: Member
+) -> None:
+    """Wiped and begun again, a member answers before the driver has given up the images of the old one."""
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    member.archive.is_working = False
+    member.fields = {"last_leadership_term_id": 5, "last_term_base_log_position": 0}
+    backup.display.deadline_ms = 0
+    backup.until(backup.failures)
+    assert entries(backup) == [(0, -1, -2)]
+
+
+def test_a_term_that_begins_before_those_of_the_copy_is_not_entered(world: MemoryWorld, member: Member) -> None:
+    member.recording_log.append_term(member.recording_id, 1, 20 * FRAME, 5)
+    member.grow(FRAME)
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    member.fields = {"last_leadership_term_id": 2, "last_term_base_log_position": 10 * FRAME}
+    backup.display.deadline_ms = 0
+    backup.until(backup.failures)
+    assert backup.failures()[0].startswith(
+        f"term 2 of member 0 begins at {10 * FRAME}, term 1 of the copy at {20 * FRAME}: the cluster began again"
+    )
+    assert entries(backup) == [(1, -1, -2)]
+
+
+@pytest.mark.parametrize("days", [1, 366])
+def test_an_old_copy_goes_on_where_the_cluster_still_has_the_log(world: MemoryWorld, member: Member, days: int) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    backup.close()
+    world.until(lambda: not backup.archive.store.is_active(0))
+    world.clock.set_epoch_ms(world.clock.now_ms + days * 24 * 3600 * 1000)
+    for term_id in range(1, 5):
+        end = member.grow(5 * FRAME)
+        member.recording_log.append_term(member.recording_id, term_id, end, 5)
+        member.take_snapshot(term_id, end)
+    after = backup.next_life(member)
+    after.until_backing_up()
+    assert check_copy(after, member) == end
+    assert entries(after) == [(0, -1, -2), (4, -1, -2), (4, end, 0), (4, end, -1)]
+    assert after.errors == []
+
+
+def test_a_cluster_that_was_shut_down_and_started_again_is_copied(world: MemoryWorld, member: Member) -> None:
+    """Its snapshot is of the term before, at the log's end."""
+    position = member.take_snapshot()
+    member.recording_log.append_term(member.recording_id, 1, position, 6)
+    end = member.grow(2 * FRAME)
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    backup.until(lambda: backup.machine.position == end)
+    assert entries(backup) == [(0, position, -2), (0, position, 0), (0, position, -1), (1, -1, -2)]
+    assert check_copy(backup, member) == end
 
 
 def test_a_log_with_another_initial_term_is_another_log(world: MemoryWorld, member: Member) -> None:
@@ -409,6 +536,49 @@ def test_an_own_archive_that_dies_is_reported(world: MemoryWorld, member: Member
     assert "archive" in backup.failures()[0] or "recorded" in backup.failures()[0]
     assert backup.display.position == position
     backup.until(lambda: len(backup.failures()) > 1)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_network_that_is_cut_is_reported_and_the_copy_goes_on_when_it_is_there_again(state: BackupState) -> None:
+    """Two hosts; the backup's driver gives the member's streams up after half a second."""
+    world = NetworkWorld(
+        image_liveness_ns=500 * MS, connection_timeout_ns=500 * MS, linger_ns=100 * MS, status_ns=20 * MS
+    )
+    member = Member(world)
+    member.begin_term()
+    member.take_snapshot()
+    backup = Backup(world, member)
+    until_in(backup, state)
+    world.network.fabric.cut("a", "b")
+    backup.until(backup.failures)
+    position = backup.machine.position
+    assert check_copy(backup, member) in (-1, position)
+    end = member.grow(9 * FRAME)
+    world.network.fabric.heal("a", "b")
+    backup.until(lambda: backup.state == BackupState.BACKING_UP and backup.machine.position == end)
+    assert check_copy(backup, member) == end
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_archive_whose_disk_is_full_is_reported_and_the_copy_goes_on_with_room(
+    world: MemoryWorld, member: Member, state: BackupState
+) -> None:
+    member.take_snapshot(length=60 * FRAME)
+    backup = Backup(world, member)
+    until_in(backup, state)
+    disk = backup.archive.disk
+    capacity, disk.capacity = disk.capacity, 4096
+    member.grow(2 * SEGMENT_LENGTH)
+    backup.until(backup.failures)
+    assert any(each in backup.failures()[0] for each in ("No space left on device", "low storage threshold"))
+    assert check_copy(backup, member) in (-1, backup.machine.position)
+    for _ in range(2):
+        count = len(backup.failures())
+        backup.until(lambda count=count: len(backup.failures()) > count)  # type: ignore[misc]
+    disk.capacity = capacity
+    end = member.grow(9 * FRAME)
+    backup.until(lambda: backup.state == BackupState.BACKING_UP and backup.machine.position == end)
+    assert check_copy(backup, member) == end
 
 
 def crashed_after(turns: int) -> tuple[MemoryWorld, Member, Backup, bool]:

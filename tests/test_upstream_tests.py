@@ -56,6 +56,7 @@ COUNTS = {
     "SnapshotReplicationTest": 3,
     "LogSourceValidatorTest": 3,
     "ClusterBackupContextTest": 6,
+    "StandbySnapshotReplicatorTest": 8,
 }
 
 

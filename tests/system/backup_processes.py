@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from container.common.aeron_defaults import CounterType
-from container.files.cnc_file import CncFile
+from container.files.cnc_file import CncFile, CounterRecord
 from container.files.recording_log import read_recording_log
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.java_tools import java_command, resolve_jar
@@ -22,6 +22,7 @@ from tests.limits import LIMIT_S
 from tests.system.archive_requests import start_driver
 
 BACKING_UP = 5
+COUNTERS = tuple(each for each in CounterType if each.name.startswith("BACKUP_"))
 
 
 class BackupProcess:
@@ -107,15 +108,19 @@ class BackupProcess:
             | self._settings,
         )
 
-    def counter(self, type_id: CounterType) -> int | None:
-        """The value of its counter, None while there is none."""
+    def counters(self) -> list[CounterRecord]:
+        """Those of the backup, as its driver shows them."""
         file = CncFile.open_ready(self.aeron_dir)
         if file is None:
-            return None
+            return []
         try:
-            return next((each.value for each in file.counters() if each.type_id == type_id), None)
+            return [each for each in file.counters() if each.type_id in COUNTERS]
         finally:
             file.close()
+
+    def counter(self, type_id: CounterType) -> int | None:
+        """The value of its counter, None while there is none."""
+        return next((each.value for each in self.counters() if each.type_id == type_id), None)
 
     def await_position(self, position: int, limit_s: float = LIMIT_S) -> None:
         """Wait until the copy is one, and has the log up to a position."""

@@ -15,7 +15,13 @@ from container.backup.backup_arguments import BackupSettingsArguments
 from container.backup.backup_counters import BackupCounters
 from container.backup.backup_machine import ClusterBackupMachine, CredentialsSupplier
 from container.backup.backup_transport import BackupTransport
-from container.common.aeron_defaults import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID
+from container.common.aeron_defaults import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    CONSENSUS_MODULE_STREAM_ID,
+    INGRESS_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+    SERVICE_STREAM_ID,
+)
 from container.common.callbacks import check_callable
 from container.common.channel_uri import ENDPOINT, ChannelUri, add_alias_if_absent
 from container.common.directories import check_is_there
@@ -196,9 +202,10 @@ class ClusterBackupContext(ContextBase[BackupSettings]):
         write_link_file(self._storage, self._cluster_dir, LINK_FILE_NAME, self._mark_file_dir)
         self.mark_file.write_header(
             archive_stream_id=settings.archive_control_stream_id,
-            service_stream_id=_NULL_VALUE,
-            consensus_module_stream_id=_NULL_VALUE,
-            ingress_stream_id=_NULL_VALUE,
+            # Of a node that starts from the copy, as upstream has it: a backup itself has none of these streams.
+            service_stream_id=SERVICE_STREAM_ID,
+            consensus_module_stream_id=CONSENSUS_MODULE_STREAM_ID,
+            ingress_stream_id=INGRESS_STREAM_ID,
             member_id=_NULL_VALUE,
             service_id=_NULL_VALUE,
             cluster_id=settings.cluster_id,

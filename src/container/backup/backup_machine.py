@@ -8,9 +8,10 @@ The recording log names nothing before its copy is whole: a snapshot once it is 
 recorded up to it, a term once the log is recorded up to its begin; what a round adds is added at once. So a node that
 starts from the copy, at any time, finds one to start from or none. Upstream appends them earlier, and one by one.
 
-Other differences: a member that is not acceptable is left for the next one at once; where no member is, that is said. A
-snapshot's copy must have the length of the member's. The remains of a failed copy are deleted from the archive. A disk
-without room ends a round, and not the backup.
+Other differences: a member that is not acceptable is left for the next one at once; where no member is, that is said.
+A log goes on only where the member has what the copy ends with, byte for byte. A snapshot's copy must have the length
+of the member's. The remains of a failed copy are deleted from the archive. A disk without room ends a round, and not
+the backup.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from enum import IntEnum
 from typing import Protocol
 
 from container.archive.client.archive_connection import ArchiveRequest
-from container.archive.client.archive_events import RecordingSignal, RecordingSignalEvent
 from container.archive.client.async_archive import AsyncArchive
-from container.backup.backup_transport import BackupTransport
+from container.backup.backup_transport import BackupTransport, ReplayHash
 from container.backup.member_answer import (
+    BEGIN_ANEW,
     MemberAnswer,
     MemberSnapshot,
     check_same_log,
+    check_terms,
+    compared_from,
     first_position,
     is_acceptable,
     needed_snapshots,
@@ -39,6 +42,7 @@ from container.common.error_texts import message_of
 from container.consensus.channels import destination, replication_channels
 from container.consensus.cluster_member import ClusterMember
 from container.consensus.log_orphans import LogOrphans
+from container.consensus.snapshot_copy import SnapshotCopy
 from container.consensus.steps import Deadline, answer, connected, stopped
 from container.error_handlers import ErrorHandler
 from container.errors import ClusterError, ClusterEvent, CodecError, ContainerError, TimedOutError
@@ -155,9 +159,8 @@ class ClusterBackupMachine:
         self._counter_id = NULL_VALUE  # of that recording while it is active
         self._recording: ArchiveRequest | None = None  # that began it
         self._replay: ArchiveRequest | None = None  # of the member's archive
-        self._replication: ArchiveRequest | None = None  # of a snapshot
-        self._signals: list[RecordingSignalEvent] = []
-        self._subscription: Subscription | None = None  # that has found a port for the log
+        self._copy: SnapshotCopy | None = None  # of snapshots, to the backup's own archive
+        self._subscriptions: list[Subscription] = []  # by which ports are kept until the log is recorded
         self._work = self._run()
 
     def do_work(self) -> int:
@@ -199,13 +202,16 @@ class ClusterBackupMachine:
             found = yield from self._query()
             snapshots = needed_snapshots(self._recording_log, found)
             source = yield from self._connect_source(found)
+            # Its archive answers: what was asked for is of the cluster whose log is recorded, and of no later one.
+            original = yield from self._descriptor(source, found.log_recording_id, f"member {found.member.id}")
+            check_terms(self._recording_log, found)
             copies: list[MemberSnapshot] = []
             if snapshots:
                 self._enter(BackupState.SNAPSHOT_RETRIEVE)
                 for each in snapshots:
                     copies.append((yield from self._retrieve(archive, source, found.member, each)))
             if self._counter_id == NULL_VALUE:
-                yield from self._record(archive, source, found, snapshots)
+                yield from self._record(archive, source, found, original, snapshots)
             yield from self._catch_up(max(found.term_base_log_position, *(each.log_position for each in copies), 0))
             self._enter(BackupState.UPDATE_RECORDING_LOG)
             self._update(found, copies)
@@ -237,19 +243,23 @@ class ClusterBackupMachine:
         """Have everything end that is in progress. An archive that does not receive a request ends the work with its
         stream."""
         source, archive, replay, recording = self._source, self._archive, self._replay, self._recording
-        if self._replication is not None and self._replication.is_done and archive is not None:
-            self._tell(archive, "StopReplicationRequest", {"replication_id": self._replication.relevant_id})
+        replication = None if self._copy is None else self._copy.request
+        if replication is not None and replication.is_done and archive is not None:
+            self._tell(archive, "StopReplicationRequest", {"replication_id": replication.relevant_id})
         if replay is not None and replay.is_done and replay.error is None and source is not None:
             self._tell(source, "StopReplayRequest", {"replay_session_id": replay.relevant_id})
         if recording is not None and recording.is_done and recording.error is None and archive is not None:
             self._tell(archive, "StopRecordingSubscriptionRequest", {"subscription_id": recording.relevant_id})
         if source is not None:
             self._quietly(source.close)
-        if self._subscription is not None:
-            self._subscription.close()
+        self._close_subscriptions()
         self._transport.disconnect()
-        self._source = self._answer = self._recording = self._replay = self._replication = self._subscription = None
+        self._source = self._answer = self._recording = self._replay = self._copy = None
         self._counter_id = NULL_VALUE
+
+    def _close_subscriptions(self) -> None:
+        while self._subscriptions:
+            self._subscriptions.pop().close()
 
     def _tell(self, archive: AsyncArchive, name: str, fields: dict[str, int]) -> None:
         if archive.is_connected:
@@ -328,7 +338,13 @@ class ClusterBackupMachine:
     def _connect(self) -> Generator[None, None, AsyncArchive]:
         """A session with the backup's own archive."""
         archive = self._archive = self._new_archive()
-        archive.on_signal = self._signals.append
+        self._copy = SnapshotCopy(
+            archive,
+            self._orphans,
+            self._deadline(),
+            lambda recording_id: self._transport.find_position(recording_id, archive.archive_id),
+        )
+        archive.on_signal = self._copy.on_signal
         yield from connected(archive)
         return archive
 
@@ -436,27 +452,16 @@ class ClusterBackupMachine:
         if original.stop_position == NULL_POSITION:
             raise ClusterError(f"{what} of member {member.id} is still being recorded")
         channel, response_channel = replication_channels(self._catchup_channel(), member.archive_response_endpoint)
-        session_id = self._new_session_id()
-        self._orphans.note(session_id)
-        self._signals.clear()
-        request = self._replication = archive.replicate(
+        assert self._copy is not None
+        copied = yield from self._copy.run(
             snapshot.recording_id,
-            NULL_VALUE,
-            destination(settings.member_archive_control_channel, member.archive_endpoint),
-            settings.member_archive_control_stream_id,
-            NULL_POSITION,
-            channel,
-            session_id,
-            response_channel,
+            source_channel=destination(settings.member_archive_control_channel, member.archive_endpoint),
+            source_stream_id=settings.member_archive_control_stream_id,
+            channel=channel,
+            response_channel=response_channel,
+            session_id=self._new_session_id(),
+            what=what,
         )
-        archive.follow(request)
-        try:
-            yield from answer(archive, request)
-            copied = yield from self._await_replication(archive, request, what)
-        finally:
-            archive.forget(request)
-        self._replication = None
-        yield from stopped(archive, self._deadline(), copied)
         made = yield from self._descriptor(archive, copied, "the backup")
         if (made.start_position, made.stop_position) != (original.start_position, original.stop_position):
             raise ClusterError(
@@ -471,39 +476,6 @@ class ClusterBackupMachine:
             snapshot.timestamp,
             snapshot.service_id,
         )
-
-    def _await_replication(
-        self, archive: AsyncArchive, request: ArchiveRequest, what: str
-    ) -> Generator[None, None, int]:
-        """Wait for a replication to end as it should; the recording's id."""
-        recording_id, has_synced = NULL_VALUE, False
-
-        def position() -> object:
-            if recording_id == NULL_VALUE:
-                return None
-            return self._transport.find_position(recording_id, archive.archive_id)
-
-        waiting = self._progressing(lambda: f"the copy of {what} is at {position()}", position)
-        while True:
-            for signal in self._taken_signals(request.relevant_id):
-                if signal.recording_id != NULL_VALUE:
-                    recording_id = signal.recording_id
-                if signal.signal == RecordingSignal.SYNC:
-                    has_synced = True
-                elif signal.signal == RecordingSignal.REPLICATE_END:
-                    if has_synced and recording_id != NULL_VALUE:
-                        return recording_id
-                    if request.error is None:
-                        raise ClusterError(f"the copy of {what} has ended before it was whole")
-            if request.error is not None:
-                raise request.error
-            next(waiting)
-            yield
-
-    def _taken_signals(self, replication_id: int) -> list[RecordingSignalEvent]:
-        found = [each for each in self._signals if each.correlation_id == replication_id]
-        self._signals.clear()
-        return found
 
     def _descriptor(
         self, archive: AsyncArchive, recording_id: int, owner: str
@@ -530,18 +502,23 @@ class ClusterBackupMachine:
         return self._log_recording_id if self._recording_log.find_last_term() is None else NULL_VALUE
 
     def _record(
-        self, archive: AsyncArchive, source: AsyncArchive, found: MemberAnswer, snapshots: tuple[MemberSnapshot, ...]
+        self,
+        archive: AsyncArchive,
+        source: AsyncArchive,
+        found: MemberAnswer,
+        original: RecordingDescriptor,
+        snapshots: tuple[MemberSnapshot, ...],
     ) -> Generator[None]:
         """Have the own archive record what the member's replays of its log, from where the copy ends."""
         self._enter(BackupState.LIVE_LOG_RECORD)
         term = self._recording_log.find_last_term()
         extended = self._log_recording_id if term is None else term.recording_id
-        original = yield from self._descriptor(source, found.log_recording_id, f"member {found.member.id}")
         if extended != NULL_VALUE:
             yield from answer(archive, archive.stop_recording_by_identity(extended))
             begin = yield from stopped(archive, self._deadline(), extended)
             own = yield from self._descriptor(archive, extended, "the backup")
             check_same_log(self._recording_log, found, own, original)
+            yield from self._check_end(archive, source, found, own, original)
             self._show_position(begin)
         else:
             begin = first_position(self._settings.initial_replay_start, found, original, snapshots)
@@ -557,9 +534,7 @@ class ClusterBackupMachine:
         self._recording = request
         archive.follow(request)
         yield from answer(archive, request)
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+        self._close_subscriptions()
 
         self._enter(BackupState.LIVE_LOG_REPLAY)
         replay = self._replay = source.bounded_replay(
@@ -593,15 +568,79 @@ class ClusterBackupMachine:
         recorded.put("tags", f"{self._transport.new_id()},{self._transport.new_id()}")
         listening = ChannelUri.parse(str(recorded))
         listening.put(ENDPOINT, endpoint)
-        subscription = self._subscription = yield from self._transport.add_subscription(
-            str(listening), self._settings.log_stream_id
-        )
+        _, uri.params[ENDPOINT] = yield from self._listen(str(listening))
+        return str(recorded), str(uri)
+
+    def _listen(self, channel: str) -> Generator[None, None, tuple[Subscription, str]]:
+        """Subscribe to what a member replays; the subscription, and its endpoint with the port that it has."""
+        endpoint = str(self._settings.catchup_endpoint)
+        subscription = yield from self._transport.add_subscription(channel, self._settings.log_stream_id)
+        self._subscriptions.append(subscription)
         waiting = self._progressing(lambda: f"a port for {endpoint}", lambda: None)
         while not (resolved := self._transport.resolved_endpoint(subscription)):
             next(waiting)
             yield
-        uri.put(ENDPOINT, f"{endpoint.rpartition(':')[0]}:{resolved.rpartition(':')[2]}")
-        return str(recorded), str(uri)
+        return subscription, f"{endpoint.rpartition(':')[0]}:{resolved.rpartition(':')[2]}"
+
+    def _check_end(
+        self,
+        archive: AsyncArchive,
+        source: AsyncArchive,
+        found: MemberAnswer,
+        own: RecordingDescriptor,
+        original: RecordingDescriptor,
+    ) -> Generator[None]:
+        """Raise ClusterError unless the member's log has what the copy ends with.
+
+        Terms alone do not show that: those of a cluster that began again from an older state may fit.
+        """
+        begin, end = compared_from(self._recording_log, own, original), own.stop_position
+        if begin == end:
+            return
+        session_id = self._new_session_id()
+        channel = f"aeron:ipc?session-id={session_id}"
+        subscription = yield from self._transport.add_subscription(channel, self._settings.log_stream_id)
+        self._subscriptions.append(subscription)
+        copied = yield from self._read(archive, own.recording_id, begin, end, channel, subscription, session_id)
+        session_id = self._new_session_id()
+        uri = ChannelUri.parse(self._catchup_channel())
+        uri.put("session-id", str(session_id))
+        subscription, uri.params[ENDPOINT] = yield from self._listen(str(uri))
+        theirs = yield from self._read(source, found.log_recording_id, begin, end, str(uri), subscription, session_id)
+        if copied != theirs:
+            raise ClusterError(
+                f"the log of member {found.member.id} from {begin} to {end} is not what the copy ends with: the "
+                f"cluster began again from an older state: {BEGIN_ANEW}"
+            )
+
+    def _read(
+        self,
+        archive: AsyncArchive,
+        recording_id: int,
+        begin: int,
+        end: int,
+        channel: str,
+        subscription: Subscription,
+        session_id: int,
+    ) -> Generator[None, None, bytes]:
+        """A hash of a part of a log, as an archive replays it."""
+        request = archive.replay(recording_id, begin, end - begin, channel, self._settings.log_stream_id, NULL_VALUE)
+        archive.follow(request)
+        try:
+            yield from answer(archive, request)
+            found, position = ReplayHash(), begin
+            waiting = self._progressing(
+                lambda: f"the end of the copy is read up to {position} on {channel}, needed is {end}", lambda: position
+            )
+            while position < end:
+                if request.error is not None:
+                    raise request.error
+                next(waiting)
+                yield
+                position = max(position, self._transport.read_replay(subscription, session_id, found))
+            return found.digest()
+        finally:
+            archive.forget(request)
 
     def _catch_up(self, position: int) -> Generator[None]:
         """Wait until the log is recorded up to where what is entered next needs it."""
@@ -619,8 +658,10 @@ class ClusterBackupMachine:
         log = self._recording_log
         entries: list[RecordingLogEntry] = []
         if copies and copies[0].leadership_term_id < found.leadership_term_id:
-            entries += self._unknown_term(copies[0].leadership_term_id, copies[0].term_base_log_position)
-        entries += self._unknown_term(found.leadership_term_id, found.term_base_log_position)
+            is_before = copies[0].leadership_term_id == found.leadership_term_id - 1
+            end = found.term_base_log_position if is_before else NULL_POSITION
+            entries += self._unknown_term(copies[0].leadership_term_id, copies[0].term_base_log_position, end)
+        entries += self._unknown_term(found.leadership_term_id, found.term_base_log_position, NULL_POSITION)
         entries += [_snapshot_entry(each) for each in copies]
         if not entries:
             return
@@ -636,11 +677,11 @@ class ClusterBackupMachine:
             snapshot_position=NULL_POSITION if snapshot is None else snapshot.log_position,
         )
 
-    def _unknown_term(self, leadership_term_id: int, base: int) -> list[RecordingLogEntry]:
-        """The entry of a term, unless there is one; its end is that of the copy."""
+    def _unknown_term(self, leadership_term_id: int, base: int, end: int) -> list[RecordingLogEntry]:
+        """The entry of a term, unless there is one; an end of -1 is that of the copy."""
         if not self._recording_log.is_unknown(leadership_term_id):
             return []
-        fields = (self._log_recording_id, leadership_term_id, base, NULL_POSITION, NULL_VALUE, NULL_VALUE)
+        fields = (self._log_recording_id, leadership_term_id, base, end, NULL_VALUE, NULL_VALUE)
         return [RecordingLogEntry(NULL_VALUE, *fields, ENTRY_TYPE_TERM, True)]
 
 

@@ -18,3 +18,8 @@ cdef class BackupTransport(FragmentHandler):
     cdef Publication _publication           # to one member; None: to none
     cdef SessionFragmentAssembler _assembler
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1
+
+
+cdef class ReplayHash(FragmentHandler):
+    cdef object _hash
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1

@@ -2,6 +2,8 @@
 
 Upstream: ClusterBackupAgent.java, PublicationGroup.java. One member at a time is spoken to.
 """
+import hashlib
+import struct
 from collections import deque
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -13,15 +15,39 @@ from container.common.sealed cimport seal
 from container.consensus.steps import added
 from container.errors import ClusterError
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.frames cimport ACTION_CONTINUE, CLOSED, MAX_POSITION_EXCEEDED, FrameHeader
-from container.transport.streams cimport FragmentHandler, Publication, Subscription, publication_result_name
+from container.transport.frames cimport ACTION_CONTINUE, CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE, FrameHeader
+from container.transport.streams cimport (
+    FragmentHandler, Image, Publication, Subscription, publication_result_name,
+)
 from container.transport.transport_seam cimport Client
 
 from container.common.channel_uri import ChannelUri
 
 cdef enum:
     FRAGMENT_LIMIT = 10
+    REPLAY_FRAGMENT_LIMIT = 100
     SEND_ATTEMPTS = 3
+
+cdef object FRAGMENT = struct.Struct("<qB")     # where it ends, and its flags
+
+
+cdef class ReplayHash(FragmentHandler):
+    """A hash of what a replay brings: the place and the payload of each fragment.
+
+    Session ids and reserved values are left out: they may differ between equal logs.
+    """
+
+    def __init__(self):
+        self._hash = hashlib.sha256()
+
+    def digest(self):
+        """The hash of what was read so far (bytes)."""
+        return self._hash.digest()
+
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
+        self._hash.update(FRAGMENT.pack(header.position, header.flags))
+        self._hash.update((<const char*> buffer)[:length])
+        return ACTION_CONTINUE
 
 
 cdef class BackupTransport(FragmentHandler):
@@ -111,6 +137,14 @@ cdef class BackupTransport(FragmentHandler):
         """The address of a UDP subscription (str), "" until it is bound."""
         return subscription.resolved_endpoint()
 
+    def read_replay(self, Subscription subscription not None, int32_t session_id, ReplayHash found not None):
+        """Read on in a replay, into ``found`` (ReplayHash); the position it is at (int), -1 while it is not there."""
+        cdef Image image = subscription.image_by_session_id(session_id)
+        if image is None:
+            return NULL_VALUE
+        image.controlled_poll(found, REPLAY_FRAGMENT_LIMIT)
+        return image.position()
+
     def new_id(self):
         """A number that nobody else of this driver has (int)."""
         return self.client.next_correlation_id()
@@ -154,4 +188,4 @@ cdef class BackupTransport(FragmentHandler):
             subscription.close()
 
 
-seal((BackupTransport,))
+seal((BackupTransport, ReplayHash))

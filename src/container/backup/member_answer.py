@@ -119,31 +119,56 @@ def check_same_log(
     ]
     if different:
         raise ClusterError(f"the log of {member} is another one than was copied: {', '.join(different)}: {BEGIN_ANEW}")
-    if source.start_position > end:
+    if source.start_position > end or source.start_position == end > own.start_position:
         raise ClusterError(
-            f"the log of {member} begins at {source.start_position} and {where}: what lies between is gone, unless "
-            f"another member has it; else {BEGIN_ANEW}"
+            f"the log of {member} begins at {source.start_position} and {where}: what lies between, or shows that both "
+            f"are of one log, is gone, unless another member has it; else {BEGIN_ANEW}"
         )
+    check_terms(recording_log, answer)
+    term_id, base = answer.leadership_term_id, answer.term_base_log_position
+    if recording_log.find_last_term() is not None and recording_log.is_unknown(term_id) and base < end:
+        raise ClusterError(
+            f"term {term_id} of {member} begins at {base} and {where}, in a term before that: the cluster began "
+            f"again from an older state: {BEGIN_ANEW}"
+        )
+
+
+def check_terms(recording_log: RecordingLog, answer: MemberAnswer) -> None:
+    """Raise ClusterError where the last term of the member cannot follow those of the copy."""
     last = recording_log.find_last_term()
     if last is None:
         return
-    term_id, base = answer.leadership_term_id, answer.term_base_log_position
+    member, term_id, base = f"member {answer.member.id}", answer.leadership_term_id, answer.term_base_log_position
     if term_id < last.leadership_term_id:
         raise ClusterError(
             f"{member} is in term {term_id} and the copy in term {last.leadership_term_id}: it is behind; if all "
             f"members are, the cluster began again from an older state: {BEGIN_ANEW}"
         )
     known = recording_log.find_term_entry(term_id)
-    if known is not None and known.term_base_log_position != base:
+    if (known is not None and known.term_base_log_position != base) or base < last.term_base_log_position:
+        former = last if known is None else known
         raise ClusterError(
-            f"term {term_id} of {member} begins at {base}, that of the copy at {known.term_base_log_position}: the "
-            f"cluster began again from an older state: {BEGIN_ANEW}"
+            f"term {term_id} of {member} begins at {base}, term {former.leadership_term_id} of the copy at "
+            f"{former.term_base_log_position}: the cluster began again from an older state: {BEGIN_ANEW}"
         )
-    if known is None and base < end:
-        raise ClusterError(
-            f"term {term_id} of {member} begins at {base} and {where}, in a term before that: the cluster began again "
-            f"from an older state: {BEGIN_ANEW}"
-        )
+
+
+def compared_from(recording_log: RecordingLog, own: RecordingDescriptor, source: RecordingDescriptor) -> int:
+    """From which position on the end of the copy is compared with the member's log: a frame begins there in both.
+
+    It is the last one before the end of the copy that is known: of a term or a snapshot, or a multiple of the length of
+    the log's term buffers, over which no frame goes. The end itself where nothing was copied yet.
+
+    Args:
+        recording_log: of the copy.
+        own: the copy's recording of the log, stopped.
+        source: the member's.
+    """
+    first, end = max(own.start_position, source.start_position), own.stop_position
+    places = [first, (end - 1) // own.term_buffer_length * own.term_buffer_length]
+    for each in recording_log.entries:
+        places += (each.term_base_log_position, each.log_position)
+    return max((each for each in places if first <= each < end), default=end)
 
 
 def first_position(

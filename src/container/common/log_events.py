@@ -41,6 +41,7 @@ EVENTS: dict[str, LogEvent] = {
     "snapshot_begun": LogEvent("info", "a snapshot begins"),
     "snapshot_taken": LogEvent("info", "a snapshot was taken"),
     "snapshot_failed": LogEvent("warning", "no snapshot was taken"),
+    "standby_snapshot_copied": LogEvent("info", "a snapshot of a standby was copied"),
     "retention_applied": LogEvent("info", "what is no longer needed was deleted"),
     "retention_held": LogEvent("info", "not all that this member no longer needs can be deleted"),
     "backup_state": LogEvent("debug", "the state of the backup changed"),

@@ -22,6 +22,7 @@ from container.archive.authentication import (
     create_authorisation_service,
 )
 from container.archive.client.async_archive import AsyncArchive
+from container.common.aeron_defaults import SERVICE_SNAPSHOT_STREAM_ID
 from container.common.callbacks import check_callable
 from container.common.channel_uri import ChannelUri, add_alias_if_absent
 from container.common.directories import check_is_there
@@ -224,8 +225,9 @@ class ConsensusModuleContext(ContextBase[ConsensusModuleSettings]):
             snapshots_retained=settings.snapshots_retained,
         )
         self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
+        copied_streams = (settings.log_stream_id, SERVICE_SNAPSHOT_STREAM_ID, settings.snapshot_stream_id)
         self.log_orphans = LogOrphans(
-            self._storage, self._cluster_dir, self.recording_log, (settings.log_stream_id,), self.counted_error_handler
+            self._storage, self._cluster_dir, self.recording_log, copied_streams, self.counted_error_handler
         )
         self.mark_file.signal_ready()
         self.agent = ConsensusModuleAgent(self)

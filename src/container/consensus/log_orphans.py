@@ -122,7 +122,8 @@ class LogOrphans:
                 break
         if recording_id in (NULL_VALUE, kept):
             return False
-        if any(entry.recording_id == recording_id for entry in self._recording_log.entries):
+        # The recordings of standbys are in other archives.
+        if any(each.recording_id == recording_id for each in self._recording_log.entries if not each.archive_endpoint):
             return True
         yield from answer(archive, archive.stop_recording_by_identity(recording_id))
         yield from stopped(archive, deadline, recording_id)

@@ -1,7 +1,8 @@
 """The start of a member: it finds its log, loads its last snapshot, waits for its services, and begins an election."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from container.archive import error_codes
+from container.archive.client cimport recording_counters
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.aeron_defaults import CounterType
 from container.common.error_texts import message_of
@@ -14,10 +15,11 @@ from container.consensus.member_election_host cimport MemberElectionHost
 from container.consensus.member_services cimport MemberServices
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport STATE_ACTIVE, STATE_CLOSED, MemberStatus
+from container.consensus.standby_copies import StandbyCopies
 from container.consensus.steps import added, connected
 from container.consensus.steps cimport Deadline
 from container.errors import AgentTermination, ArchiveError
-from container.transport.counters cimport Counter
+from container.transport.counters cimport Counter, Counters
 from container.transport.frames cimport NULL_VALUE
 
 cdef enum:
@@ -86,6 +88,8 @@ cdef class MemberStart:
         plan = yield from self._recording.make_plan(NULL_VALUE)
         if plan.log is not None and self._context.recording_log.mend(plan.log.stop_position):
             plan = yield from self._recording.make_plan(NULL_VALUE)
+        if plan.log is not None and (yield from self._copy_standby_snapshot(plan.log.stop_position)):
+            plan = yield from self._recording.make_plan(NULL_VALUE)
         if plan.log is not None:
             self._recording.set_recording_id(plan.log.recording_id)
         term_id, position, timestamp, recording_ids = NULL_VALUE, 0, 0, []
@@ -111,6 +115,29 @@ cdef class MemberStart:
             duration_ms=(self._client.clock.nano_time() - begin_ns) // NS_PER_MS)
         self._elections.begin_at_start()
         self._status.set_state(STATE_ACTIVE, "started")
+
+    def _copy_standby_snapshot(self, int64_t log_end):
+        """Copy the latest snapshot of a standby, where it is later than the own; whether one was copied (bool)."""
+        self.awaits = "the archive to copy the snapshot of a standby"
+        copied = yield from StandbyCopies(
+            self._context, self._archive, self._find_position, self._new_session_id).run(log_end)
+        self.awaits = "the archive to answer"
+        if copied is not None:
+            self._counters.snapshot_count.increment()
+            log_event(
+                self._context.name, "standby_snapshot_copied", leadership_term_id=copied.leadership_term_id,
+                log_position=copied.log_position)
+        return copied is not None
+
+    def _new_session_id(self):
+        return <int32_t> self._client.next_correlation_id()
+
+    def _find_position(self, int64_t recording_id):
+        """How far an active recording of the archive is (int), None where it is not active."""
+        cdef Counters counters = self._client.counters()
+        cdef int32_t counter_id = recording_counters.find_by_recording(
+            counters, recording_id, self._archive.archive_id)
+        return None if counter_id == recording_counters.NULL_COUNTER_ID else counters.value(counter_id)
 
 
 seal((MemberStart,))

@@ -11,8 +11,8 @@ cdef class Deadline:
     cdef int64_t _limit_ns
     cdef int64_t _deadline_ns
     cdef str _what
-    cdef int begin(self, str what) except -1
-    cdef int check(self) except -1
+    cpdef int begin(self, str what) except -1
+    cpdef int check(self) except -1
 
 
 cdef class ActiveRecording:                 # a recording in progress, and the counter that shows how far it is

@@ -31,13 +31,14 @@ cdef class Deadline:
         self._clock = clock
         self._limit_ns = limit_ns
 
-    cdef int begin(self, str what) except -1:
+    cpdef int begin(self, str what) except -1:
         """Wait for this from now on."""
         self._what = what
         self._deadline_ns = self._clock.nano_time() + self._limit_ns
         return 0
 
-    cdef int check(self) except -1:
+    cpdef int check(self) except -1:
+        """Raise TimedOutError when it is over."""
         if self._clock.nano_time() >= self._deadline_ns:
             raise TimedOutError(f"waited {self._limit_ns / 1e9:g} s for {self._what}")
         return 0
