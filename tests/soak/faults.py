@@ -28,6 +28,7 @@ _SLOW_CLIENTS = 8
 # Without an election, no answer to another client may take longer beside slow ones, which cost a tenth of the time.
 _SLOW_CLIENTS_LIMIT_S = 5.0
 _FORKS = 6
+_TRIES = 10
 # How far a service is behind that is held when its leader dies, in bytes.
 _LAG = 16 * 1024
 
@@ -393,10 +394,19 @@ def tear_log(scenario: Scenario, choice: random.Random) -> None:
     Ours knows where the log ends, and starts.
     """
     scenario.cluster.take_snapshot()
-    follower = scenario.follower(choice)
-    follower.kill()
     before = scenario.repairs.total()
-    scenario.say(f"     member {follower.member_id}: {repairs.tear_log(follower).name} is torn")
+    for _ in range(_TRIES):
+        follower = scenario.follower(choice)
+        follower.kill()
+        torn = repairs.tear_log(follower)
+        if torn is not None:
+            break
+        scenario.say(f"     member {follower.member_id} was in an election, and wrote no log: another one dies")
+        scenario.revive(follower)
+        scenario.recover(follower)
+    else:
+        raise AssertionError(f"none of {_TRIES} followers was recording the log when it died")
+    scenario.say(f"     member {follower.member_id}: {torn.name} is torn")
     scenario.revive(follower)
     scenario.recover(follower)
     needed = 1 if follower.node.archive_kind == "java" else 0
