@@ -97,7 +97,12 @@ def test_a_copy_that_has_ended_is_not_stopped(world: World) -> None:
     world.until(lambda: member.work() or under_way.recording_id != -1)
     under_way.close()
     assert member.archive.waiting == 1
-    world.until(lambda: member.turn() or member.archive.waiting == 0)
+
+    def is_answered() -> bool:
+        member.turn()
+        return member.archive.waiting == 0
+
+    world.until(is_answered)
     member.copy(source, source_id, end)
     assert member.archive.waiting == 0
 
