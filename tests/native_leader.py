@@ -217,6 +217,9 @@ class NativeLeader:
     def commit_position(self) -> int:
         return self._commit_position
 
+    def is_taking_snapshot(self) -> bool:
+        return False
+
     def candidate_term_id(self) -> int:
         return self._candidate_term_id
 

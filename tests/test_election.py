@@ -12,12 +12,13 @@ import pytest
 from container.api import Role
 from container.consensus.cluster_member import NATIVE_PROTOCOL_VERSION
 from container.consensus.election import Election, Failures
-from container.consensus.election_host import ElectionState
+from container.consensus.election_host import ElectionHost, ElectionState
 from container.errors import AgentTermination, ClusterError, ClusterEvent, TimedOutError
 from tests.election_world import MS, RECORDING_ID, SESSION_ID, Scene
 from tests.elections.oracle import Violation
 from tests.elections.scenes import LIMIT_NS, is_led, run_until
 from tests.elections.world import Cluster, Term
+from tests.native_leader import NativeLeader
 
 UPSTREAM_VERSION = 1 << 16
 FOLLOWING = [each.name for each in ElectionState if 9 <= each <= 16]
@@ -1766,3 +1767,29 @@ def test_the_model_finds_a_member_that_does_not_record_what_it_replicates(monkey
     with pytest.raises(Violation):  # noqa: PT012
         for seed in range(100):
             Cluster(3, seed).run(1000)
+
+
+def test_the_leader_that_dies_beside_the_jar_has_all_that_a_leader_asks_its_host_for() -> None:
+    """Its scenes are slow: they run seldom, and this says at once what a new step of a leader needs there."""
+    of_followers = {
+        "add_live_log_destination",
+        "add_log_subscription",
+        "begin_join_as_follower",
+        "begin_truncation",
+        "drop_empty_term",
+        "is_catching_up",
+        "is_catchup_near_live",
+        "log_join_position",
+        "new_log_replication",
+        "poll_catchup",
+        "poll_join_as_follower",
+        "poll_truncation",
+        "recorded_position",
+        "send_append_position",
+        "send_canvass_position",
+        "send_catchup_position",
+        "set_log_recording_id",
+        "update_candidate_term_id",
+    }
+    asked = {name for name, value in vars(ElectionHost).items() if callable(value) and not name.startswith("_")}
+    assert {name for name in asked if not hasattr(NativeLeader, name)} == of_followers
