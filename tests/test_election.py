@@ -1378,6 +1378,22 @@ def test_a_member_of_upstreams_that_has_all_hears_of_no_commit_position_0() -> N
     assert [(call[0], call[4]) for call in scene.sent("new_term")] == [(2, 0), (3, 0)]
 
 
+@pytest.mark.parametrize(
+    ("bases", "position", "is_answered"),
+    [({}, 120, False), ({2: 0}, 120, True), ({2: 120}, 120, False), ({}, 121, True), ({}, 119, True)],
+)
+def test_a_member_of_upstreams_that_takes_back_or_copies_something_hears_of_a_commit_position_of_0(
+    bases: dict[int, int], position: int, is_answered: bool
+) -> None:
+    scene = Scene(me=0, term=2, base=0, position=0, append=120)
+    scene.elected((1, 2, 0), (2, 2, 0))
+    scene.step()
+    scene.host.bases = bases
+    scene.sent("new_term")
+    scene.hear("canvass_position", 1, position, 1, 1, UPSTREAM_VERSION)
+    assert bool(scene.sent("new_term")) == is_answered
+
+
 def test_one_of_upstreams_that_has_not_said_its_position_hears_no_commit_position_of_zero() -> None:
     scene = Scene(me=0, term=1, base=0, append=120)
     scene.canvassed((2, -1, 0))

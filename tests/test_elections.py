@@ -57,6 +57,15 @@ def test_an_appointed_leader_that_died_early_leads_again(kinds: str) -> None:
     assert scenes.an_appointed_leader_dies_early(kinds) < 10 * S
 
 
+@pytest.mark.parametrize("is_in_election", [True, False])
+@pytest.mark.parametrize("kinds", ["JJJ", "NJJ", "NNJ", "NJN", "NNN"])
+def test_a_leader_that_has_committed_nothing_answers_who_must_take_its_log_back(
+    kinds: str, is_in_election: bool
+) -> None:
+    """One of upstream's is told no commit position of 0, for which it would wait, but when it has to truncate first."""
+    assert scenes.one_must_take_back_all(kinds, is_in_election=is_in_election) < 5 * S
+
+
 @pytest.mark.parametrize(
     ("kinds", "has_restarted"), [("NJJJJ", True), ("JJJJN", True), ("JNNNN", True), ("NNNNN", False)]
 )

@@ -229,6 +229,26 @@ def test_what_a_member_of_upstreams_records_while_it_catches_up_counts_for_its_l
         assert leader.commit_position == (position if is_committed else committed)
 
 
+@pytest.mark.parametrize(("terms_ago", "committed"), [(1, 0), (0, 96)])
+def test_a_leader_that_has_committed_nothing_answers_a_member_of_upstreams_with_a_log_of_an_older_term(
+    terms_ago: int, committed: int
+) -> None:
+    """That truncates it, and asks again; what it has of this term counts before it hears of a commit position of 0."""
+    world = MembersWorld()
+    world.until(lambda: world.leaders)
+    [leader] = world.leaders
+    absent, other = others(world, leader)
+    with stalled_archive(other):
+        peer = play(world, absent)
+        assert leader.commit_position == 0
+        to, term_id = peer.member(leader.member_id), leader.counter_value(239)
+        peer.habit = lambda: canvass(peer, to, term_id - terms_ago, 96, is_upstream=True)
+        world.until(lambda: any(each.name == "NewLeadershipTerm" for each in peer.heard))
+    [heard, *_] = [each.fields for each in peer.heard if each.name == "NewLeadershipTerm"]
+    assert heard["commit_position"] == committed
+    assert heard["next_term_base_log_position"] == (0 if terms_ago else -1)
+
+
 def test_a_replay_waits_until_the_one_before_has_let_its_session_go() -> None:
     world, leader, [absent, _] = scene()
     peer = play(world, absent)

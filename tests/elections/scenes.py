@@ -86,6 +86,31 @@ def an_appointed_leader_dies_early(kinds: str) -> int:
     return run_until(cluster, lambda: is_led(cluster))
 
 
+def one_must_take_back_all(kinds: str, *, is_in_election: bool) -> int:
+    """The last one led a term that nobody has heard of, from position 0; how long until member 0 commits with it alone.
+
+    Member 0 has committed nothing when the other one dies, that elected it, and has something only in its election.
+    """
+    cluster = Cluster(kinds, 1)
+    cluster.loss, cluster.append_chance = 0.0, 0.0
+    cluster.settings.appointed_leader_id = 0
+    first, second, last = cluster.nodes
+    last.disk.entries, last.disk.has_recording, last.disk.terms = [(1, 0), (1, 5)], True, [Term(1, 0, -1)]
+    if is_in_election:
+        first.disk.entries, first.disk.has_recording, first.disk.terms = [(2, 0)], True, [Term(2, 0, -1)]
+    cluster.oracle.bases |= {1: 0, 2: 0}
+    for node in (first, second):
+        node.disk.candidate_term_id = 2
+        node.start()
+    assert (
+        run_until(cluster, lambda: first.role == Role.LEADER and (is_in_election or first.election is None)) < LIMIT_NS
+    )
+    assert first.commit == 0
+    second.crash()
+    last.start()
+    return run_until(cluster, lambda: is_led(cluster) and first.commit > 0)
+
+
 def one_comes_back_that_voted(kinds: str, *, has_restarted: bool) -> tuple[int, int, int]:
     """The last member comes back to a healthy cluster with a candidate term 9 beyond it, and with less of the log.
 

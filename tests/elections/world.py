@@ -297,7 +297,8 @@ class Member:
                 self.enter_election("a member has voted in a newer term")
                 return
             member.set_log(log_term, position, self.now_ns())
-            if not self.is_java and not is_native and self.commit == 0 < position:
+            is_told = self.is_java or is_native or log_term < self.leadership_term_id
+            if not is_told and self.commit == 0 < position:
                 return  # with commit position 0 it would wait for this member for ever
             member.catchup_replay_session_id = -1
             ours = self.leadership_term_id

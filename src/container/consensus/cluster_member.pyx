@@ -120,7 +120,7 @@ cdef class ClusterMember:
             self.leadership_term_id, self.log_position, candidate.leadership_term_id, candidate.log_position) <= 0
 
     cpdef bint is_upstream(self) noexcept:
-        """Whether it said in this election that it is not native: it says its log in a term that it has not recorded."""
+        """Whether it said in this election that it is not native: it says its log in a term it has not recorded."""
         return self.protocol_version != NULL_VALUE and self.was_upstream
 
     def __repr__(self):

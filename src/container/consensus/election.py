@@ -713,8 +713,8 @@ class Election:
         if self.log_session_id is not None:
             if member.is_upstream():
                 # Its own leaders count as here: what members said in another term as well. With 0 it would wait for
-                # this member for ever, unless it asks and has something to copy first. Only in an answer: what comes
-                # at intervals may wait for it until it has copied that.
+                # this member for ever, unless it asks and has something to copy or to take back first. Only in an
+                # answer: what comes at intervals may wait for it until it has done that.
                 self._upstream_commit_position = max(
                     self._upstream_commit_position,
                     self.log_position,
@@ -724,7 +724,7 @@ class Election:
                 if (
                     quorum_position == 0
                     and self.append_position > 0
-                    and not (is_answer and NULL_POSITION < member.log_position < self.append_position)
+                    and not (is_answer and self._is_different(member, log_leadership_term_id))
                 ):
                     return
             self._host.publish_new_leadership_term(
@@ -736,6 +736,13 @@ class Election:
                 self.log_session_id,
                 self.is_leader_startup,
             )
+
+    def _is_different(self, member: ClusterMember, log_leadership_term_id: int) -> bool:
+        """Whether a member whose log is of that term has to copy or to take back something before it follows."""
+        next_base = self._host.base_of_term(log_leadership_term_id + 1)
+        return member.log_position > NULL_POSITION and (
+            member.log_position != self.append_position or NULL_POSITION < next_base < self.append_position
+        )
 
     # As follower
 

@@ -2,9 +2,9 @@
 
 Upstream: ConsensusModuleAgent.java (onCanvassPosition to onCommitPosition). Different from it, as in an election
 (container.consensus.election): a leader stands back for a native member that voted in a newer term; a leader of an
-older term is answered, so that it hears of a newer one; and a leader does not answer a member of upstream's that has a
-log with a commit position of 0, for which that would wait for ever. A term that no cluster can have reached is ignored,
-and reported.
+older term is answered, so that it hears of a newer one; and a leader does not answer a member of upstream's that has
+some of its term with a commit position of 0, for which that would wait for ever. A term that no cluster can have
+reached is ignored, and reported.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -58,7 +58,9 @@ cdef class PeerMessages:
                 f"a newer term than {term_id}, which this member leads: member {follower_member_id} follows nobody of "
                 f"a term before {leadership_term_id}, in which it voted")
         follower.set_log(log_leadership_term_id, log_position, self._clock.nano_time())
-        if follower.is_upstream() and log_position > 0 and self._counters.commit_position.get() == 0:
+        # A log of an older term it has to take back first: nothing is before this one.
+        if (follower.is_upstream() and log_leadership_term_id == term_id and log_position > 0
+                and self._counters.commit_position.get() == 0):
             return 0
         self._announcer.announce(
             follower, log_leadership_term_id, term_id,
