@@ -81,7 +81,6 @@ cdef class ClusterMember:
         self.catchup_endpoint, self.archive_endpoint = endpoints[3:5]
         self.archive_response_endpoint = endpoints[5] if len(endpoints) > 5 else None
         self.egress_response_endpoint = endpoints[6] if len(endpoints) > 6 else None
-        self.catchup_replay_session_id = self.catchup_replay_correlation_id = NULL_VALUE
         self.reset()
 
     cpdef int reset(self) except -1:
@@ -120,7 +119,7 @@ cdef class ClusterMember:
             self.leadership_term_id, self.log_position, candidate.leadership_term_id, candidate.log_position) <= 0
 
     cpdef bint is_upstream(self) noexcept:
-        """Whether it said in this election that it is not native: it says its log in a term that it has not recorded."""
+        """Whether it said in this election that it is not native: it says its log in a term it has not recorded."""
         return self.protocol_version != NULL_VALUE and self.was_upstream
 
     def __repr__(self):
