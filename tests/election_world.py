@@ -179,8 +179,8 @@ class ScriptedHost:
         self.note("append_new_leadership_term_event", term, log_position)
         return self.event_goes
 
-    def update_leader_position(self, now_ns: int, append_position: int, quorum_position: int) -> int:
-        self.note("update_leader_position", now_ns, append_position, quorum_position)
+    def update_leader_position(self, now_ns: int, quorum_position: int) -> int:
+        self.note("update_leader_position", now_ns, quorum_position)
         return 0
 
     def add_log_subscription(self, session_id: int, is_catchup: bool) -> None:
@@ -202,8 +202,8 @@ class ScriptedHost:
         self.note("send_catchup_position", leader, term, log_position)
         return self.sends
 
-    def poll_catchup(self, leader: ClusterMember, term: int, limit: int, log_position: int) -> int:
-        self.note("poll_catchup", leader, term, limit, log_position)
+    def poll_catchup(self, leader: ClusterMember, term: int, limit: int) -> int:
+        self.note("poll_catchup", leader, term, limit)
         return 0
 
     def is_catchup_near_live(self, position: int) -> bool:

@@ -186,7 +186,7 @@ class NativeLeader:
         quorum_position = self.peer.members.quorum_position(
             term_id, self.end_of_term, now_ns, self.settings.leader_heartbeat_timeout_ns
         )
-        self.update_leader_position(now_ns, self.end_position, quorum_position)
+        self.update_leader_position(now_ns, quorum_position)
 
     def close_log(self) -> None:
         """Close the log publication, as a leader that ends in order."""
@@ -312,7 +312,7 @@ class NativeLeader:
         self.end_position = max(self.end_position, position)
         return position > 0
 
-    def update_leader_position(self, now_ns: int, append_position: int, quorum_position: int) -> int:
+    def update_leader_position(self, now_ns: int, quorum_position: int) -> int:
         if self.election.is_closed and not self._is_committing:
             quorum_position = min(quorum_position, self._append_position)
         if (
@@ -320,7 +320,7 @@ class NativeLeader:
             and now_ns - self._commit_said_ns < self.settings.leader_heartbeat_interval_ns
         ):
             return 0
-        self._commit_position = max(self._commit_position, min(quorum_position, append_position))
+        self._commit_position = max(self._commit_position, min(quorum_position, self.end_position))
         self._commit_said_ns = now_ns
         self.publish_commit_position(self._commit_position, self.election.leadership_term_id)
         return 1

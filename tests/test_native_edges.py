@@ -485,6 +485,25 @@ def test_a_term_that_no_cluster_can_reach_ends_no_term_and_is_reported(name: str
     assert not any(each.report_of("unexpected") or each.report_of("a newer term") for each in (leader, other))
 
 
+@pytest.mark.parametrize("name", ["NewLeadershipTerm", "CommitPosition"])
+def test_a_leader_of_a_term_that_no_cluster_can_reach_keeps_nobody_from_a_nomination(name: str) -> None:
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    to, term_id, committed = peer.member(other.member_id), leader.counter_value(239), other.commit_position
+    unreachable = term_id + (1 << 32) + 1
+
+    def say() -> None:
+        peer.publisher.canvass_position(to, term_id, committed - 32, term_id)
+        if name == "CommitPosition":
+            peer.publisher.commit_position(to, unreachable, 96)
+        else:
+            peer.publisher.new_leadership_term(to, term_id, -1, -1, -1, unreachable, 96, 96, 96, 7, 0, 4, 0, False)
+
+    leader.die()
+    peer.habit = say
+    world.until(lambda: peer.take("RequestVote"), 10 * HEARTBEAT_TIMEOUT_MS)
+
+
 def test_a_member_takes_back_nothing_that_was_committed_whoever_asks_for_it() -> None:
     """One message, in the name of a native member, that says that the term ends where it begins."""
     world, leader, [absent, other] = scene()

@@ -367,7 +367,7 @@ class JavaElection:
     def _leader_ready(self, now_ns: int) -> None:  # J10
         position = self._quorum_position(now_ns)
         self._me.set_log(self._me.leadership_term_id, self.append_position, now_ns)
-        self._host.update_leader_position(now_ns, self.append_position, position)
+        self._host.update_leader_position(now_ns, position)
         self._say_new_term(position, now_ns)
         if self._members.has_quorum_at_position(
             self.leadership_term_id, self.log_position, now_ns, self._settings.leader_heartbeat_timeout_ns
@@ -460,7 +460,7 @@ class JavaElection:
     def _follower_catchup(self, now_ns: int) -> None:
         host = self._host
         assert self.leader is not None
-        host.poll_catchup(self.leader, self.leadership_term_id, self.notified_commit_position, self.log_position)
+        host.poll_catchup(self.leader, self.leadership_term_id, self.notified_commit_position)
         if not self._has_live_destination and host.is_catchup_near_live(
             max(self._catchup_join_position, self.notified_commit_position)
         ):

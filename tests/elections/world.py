@@ -237,7 +237,7 @@ class Member:
             quorum = self.plain_quorum_position(now_ns, timeout_ns)
         else:
             quorum = self.members.quorum_position(self.leadership_term_id, self.end_of_term, now_ns, timeout_ns)
-        self.update_leader_position(now_ns, position, min(quorum, position))
+        self.update_leader_position(now_ns, min(quorum, position))
         has_quorum = has_active_quorum if self.is_java else ClusterMembers.has_active_quorum
         if not has_quorum(self.members, now_ns, timeout_ns):
             self.enter_election("no quorum of active followers")
@@ -300,7 +300,6 @@ class Member:
             is_told = self.is_java or is_native or log_term < self.leadership_term_id
             if not is_told and self.commit == 0 < position:
                 return  # with commit position 0 it would wait for this member for ever
-            member.catchup_replay_session_id = -1
             ours = self.leadership_term_id
             base = next(entry.base for entry in self.disk.terms if entry.id == ours)
             following = (-1, -1, -1)
@@ -522,7 +521,7 @@ class Member:
         self.disk.entries.append((term, 0))
         return True
 
-    def update_leader_position(self, now_ns: int, _append_position: int, quorum_position: int) -> int:
+    def update_leader_position(self, now_ns: int, quorum_position: int) -> int:
         is_due = now_ns - self.last_commit_position_ns >= self.cluster.settings.leader_heartbeat_interval_ns
         if quorum_position > self.commit or is_due:
             self.publish_commit_position(quorum_position, self.leadership_term_id)
@@ -565,7 +564,7 @@ class Member:
         assert self.image_session_id is not None
         return self.send(leader.id, "catchup_position", term, position, self.id, self.image_session_id)
 
-    def poll_catchup(self, leader: ClusterMember, term: int, limit: int, _log_position: int) -> int:
+    def poll_catchup(self, leader: ClusterMember, term: int, limit: int) -> int:
         now_ns = self.now_ns()
         if not self._record_image():
             raise ClusterEvent("unexpected image close during catch-up")

@@ -30,8 +30,6 @@ cdef class ClusterMember:
     cdef readonly int64_t leadership_term_id        # of its log, where it last said so; these three: set_log()
     cdef readonly int64_t log_position              # up to where it has recorded; NULL_POSITION until it said so
     cdef readonly int64_t time_of_last_append_position_ns
-    cdef public int64_t catchup_replay_session_id
-    cdef public int64_t catchup_replay_correlation_id
     cdef public str consensus_channel               # None until it is known
     cdef public Publication publication             # None: there is none
     cpdef int reset(self) except -1

@@ -27,8 +27,6 @@ class ClusterMember:
     def protocol_version(self) -> int: ...
     @property
     def was_upstream(self) -> bool: ...
-    catchup_replay_session_id: int
-    catchup_replay_correlation_id: int
     consensus_channel: str | None
     publication: object
 

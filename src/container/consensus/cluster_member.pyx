@@ -81,7 +81,6 @@ cdef class ClusterMember:
         self.catchup_endpoint, self.archive_endpoint = endpoints[3:5]
         self.archive_response_endpoint = endpoints[5] if len(endpoints) > 5 else None
         self.egress_response_endpoint = endpoints[6] if len(endpoints) > 6 else None
-        self.catchup_replay_session_id = self.catchup_replay_correlation_id = NULL_VALUE
         self.reset()
 
     cpdef int reset(self) except -1:

@@ -635,7 +635,7 @@ class Election:
 
     def _leader_ready(self, now_ns: int) -> int:
         quorum_position = self._quorum_position(now_ns)
-        work_count = self._host.update_leader_position(now_ns, self.append_position, quorum_position)
+        work_count = self._host.update_leader_position(now_ns, quorum_position)
         work_count += self._publish_new_leadership_term_on_interval(quorum_position, now_ns)
         self._check_followers(now_ns)
         is_ready = self._members.has_quorum_at_position(
@@ -960,9 +960,7 @@ class Election:
     def _follower_catchup(self, now_ns: int) -> int:
         assert self.leader is not None
         host = self._host
-        work_count = host.poll_catchup(
-            self.leader, self.leadership_term_id, self.notified_commit_position, self.log_position
-        )
+        work_count = host.poll_catchup(self.leader, self.leadership_term_id, self.notified_commit_position)
         if not self._has_live_destination and host.is_catchup_near_live(
             max(self._catchup_join_position, self.notified_commit_position)
         ):

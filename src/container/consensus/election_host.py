@@ -169,7 +169,7 @@ class ElectionHost(Protocol):
         """Persist a candidate term unless a higher one is; what is persisted now, and would survive a crash."""
 
     def end_of_term(self, leadership_term_id: int) -> int:
-        """Where a term ends in this member's recording log: the base of the term after it; 0 for an unknown term."""
+        """Where a term ends in this member's recording log; 0 for one that it does not know, or that is open."""
 
     def ensure_term(
         self,
@@ -222,7 +222,7 @@ class ElectionHost(Protocol):
     def append_new_leadership_term_event(self, leadership_term_id: int, log_position: int) -> bool:
         """Append that event to the log; whether it went."""
 
-    def update_leader_position(self, now_ns: int, append_position: int, quorum_position: int) -> int:
+    def update_leader_position(self, now_ns: int, quorum_position: int) -> int:
         """Raise the commit counter, sweep what is committed, send CommitPosition if it grew or is due; work done."""
 
     def add_log_subscription(self, log_session_id: int, is_catchup: bool) -> None:
@@ -243,9 +243,7 @@ class ElectionHost(Protocol):
     def send_catchup_position(self, leader: ClusterMember, leadership_term_id: int, log_position: int) -> bool:
         """Send CatchupPosition; False while it did not go, or the endpoint's port is not known yet."""
 
-    def poll_catchup(
-        self, leader: ClusterMember, leadership_term_id: int, limit_position: int, log_position: int
-    ) -> int:
+    def poll_catchup(self, leader: ClusterMember, leadership_term_id: int, limit_position: int) -> int:
         """Apply the log up to the limit, raise the commit counter, send AppendPosition for catching up; work done.
 
         Raises where image or recording have ended, or nothing was recorded for a heartbeat timeout.
@@ -284,7 +282,7 @@ class ElectionHost(Protocol):
     def publish_canvass_position(
         self, log_leadership_term_id: int, append_position: int, leadership_term_id: int
     ) -> None:
-        """Send CanvassPosition to all other members, and begin missing publications."""
+        """Send CanvassPosition to all other members."""
 
     def send_canvass_position(
         self, member: ClusterMember, log_leadership_term_id: int, append_position: int, leadership_term_id: int

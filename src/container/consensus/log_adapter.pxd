@@ -19,9 +19,7 @@ cdef class LogAdapter(FragmentHandler):
     cdef int join(self, Image image, Subscription subscription) except -1
     cdef int poll(self, int64_t limit_position) except -1
     cdef bint is_image_closed(self) noexcept
-    cdef bint is_end_of_stream(self) noexcept
     cdef bint is_end_of_stream_known(self) noexcept
-    cdef bint is_end_of_stream_at(self, int64_t position) noexcept
     cdef int leave(self) except -1
     cdef int _dispatch(self, const MessageHeader* message, const uint8_t* buffer, size_t length,
                        const FrameHeader* header) except -1

@@ -50,15 +50,9 @@ cdef class LogAdapter(FragmentHandler):
     cdef bint is_image_closed(self) noexcept:
         return self.image is None or self.image.is_closed()
 
-    cdef bint is_end_of_stream(self) noexcept:
-        return self.image is not None and self.image.is_end_of_stream()
-
     cdef bint is_end_of_stream_known(self) noexcept:
         """Whether the leader has closed the log: where that ends is known."""
         return self.image is not None and self.image.end_of_stream_position() != INT64_MAX
-
-    cdef bint is_end_of_stream_at(self, int64_t position) noexcept:
-        return self.image is not None and self.image.end_of_stream_position() == position
 
     cdef int leave(self) except -1:
         """Read no more; the subscription is its owner's to close. May be called twice."""

@@ -1,5 +1,5 @@
 # What a follower reads of the leader's log, and says of it.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from container.consensus.cluster_member cimport ClusterMember
 from container.consensus.consensus_counters cimport ConsensusModuleCounters

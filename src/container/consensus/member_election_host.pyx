@@ -9,7 +9,7 @@ from container.archive.client.async_archive cimport AsyncArchive
 from container.common.error_texts import message_of
 from container.common.log_events import log_event
 from container.common.sealed cimport seal
-from container.consensus import channels
+from container.consensus import channels, terms
 from container.consensus.archive_upkeep cimport ArchiveUpkeep
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.consensus.consensus_counters cimport TOGGLE_NEUTRAL, TOGGLE_SUSPEND
@@ -45,6 +45,9 @@ from container.transport.transport_seam cimport Client
 cdef enum:
     NS_PER_MS = 1_000_000
     NULL_POSITION = -1
+
+
+cdef int64_t MOST_TERMS_AHEAD = terms.MOST_TERMS_AHEAD
 
 
 cdef class MemberElectionHost:
@@ -155,8 +158,9 @@ cdef class MemberElectionHost:
             self._check_failures(now_ns, message_of(error))
 
     cdef int note_leader(self, int64_t leadership_term_id) except -1:
-        """A leader of a term was heard of; one of an older term than this member's does not count."""
-        if leadership_term_id >= self._status.leadership_term_id:
+        """A leader of a term was heard of: none, where this member's is newer, or that term cannot be."""
+        cdef int64_t term_id = self._status.leadership_term_id
+        if term_id <= leadership_term_id <= term_id + MOST_TERMS_AHEAD:
             self.time_of_last_leader_update_ns = self._clock.nano_time()
         return 0
 
@@ -311,7 +315,7 @@ cdef class MemberElectionHost:
             self._settings.cluster_member_id, self._log_publisher.session_id(), self._cluster_clock.time_unit,
             self._settings.app_version) > 0
 
-    def update_leader_position(self, int64_t now_ns, int64_t append_position, int64_t quorum_position):
+    def update_leader_position(self, int64_t now_ns, int64_t quorum_position):
         """Commit the log up to a position; how much was done (int)."""
         return self._commit.update(now_ns, quorum_position)
 
@@ -363,8 +367,7 @@ cdef class MemberElectionHost:
         return self._publisher.catchup_position(
             leader, leadership_term_id, log_position, self._follower_log.catchup_endpoint())
 
-    def poll_catchup(
-            self, ClusterMember leader, int64_t leadership_term_id, int64_t limit_position, int64_t log_position):
+    def poll_catchup(self, ClusterMember leader, int64_t leadership_term_id, int64_t limit_position):
         """Read the log up to a limit, and say how far it is recorded; how much was done (int)."""
         return self._following.poll_catchup(
             leader, leadership_term_id, limit_position, self._clock.nano_time()) + self._snapshots.poll()
