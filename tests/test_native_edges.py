@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -523,6 +524,16 @@ def test_a_member_takes_back_nothing_that_was_committed_whoever_asks_for_it() ->
     leader.come_back()
     leader = world.await_leader()
     assert leader.commit_position >= committed
+
+
+def test_members_whose_node_state_could_not_be_forced_once_elect_a_leader() -> None:
+    """Else a moment without a disk leaves a cluster without a leader until somebody starts its members again."""
+    world, leader, followers = scene()
+    for each in followers:
+        each.cluster_disk.fail("force", errno.EIO)
+    leader.die()
+    world.await_leader()
+    assert all(each.report_of("cannot force: Input/output error: '/cluster/node-state.dat'") for each in followers)
 
 
 def catchups(member: MemberWorld) -> list[PublicationInfo]:

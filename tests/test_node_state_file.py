@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from container.files.names import NODE_STATE_NAME
 from container.files.node_state_file import NodeStateFile
 from container.storage.file_storage import FileStorage
 from container.storage.storage_seam import CREATE, Storage
-from container.testing.simulation.disk import SimulatedDisk
+from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from tests.crashes import check_power_cuts, kills
 
 DIRECTORY = "/member"
@@ -165,17 +166,24 @@ def test_a_damaged_or_foreign_file_is_refused_and_stays_as_it_is(content: bytes,
     assert content_of(storage) == content
 
 
-def test_a_term_of_which_the_force_fails_does_not_count() -> None:
+def test_a_term_of_which_the_force_fails_does_not_count_and_the_next_goes_into_a_new_file() -> None:
+    """A later force of the old one would say nothing: the system takes for written what the failed one has lost."""
     disk = SimulatedDisk()
     storage = disk.process()
     storage.make_directory(DIRECTORY)
     file = take(storage)
     file.update_candidate_term_id(3, 0, 0)
-    disk.fail("force", errno.EIO)
-    for _ in range(2):
-        with pytest.raises(OSError, match="force"):
+    for kind in ("force", "force", "rename"):
+        disk.fail(kind, errno.EIO)
+        with pytest.raises(OSError, match="Input/output error"):
             file.propose_max_candidate_term_id(4, 0, 0)
         assert file.candidate_term_id == 3
+    assert file.propose_max_candidate_term_id(4, 5, 6) == 4
+    assert storage.list_directory(DIRECTORY) == [NODE_STATE_NAME]
+    assert content_of(storage) == (HEADER + candidate(4, 6, 5) + FOOTER).ljust(LENGTH, b"\0")
+    assert file.propose_max_candidate_term_id(5, 7, 8) == 5
+    assert state(take(storage)) == (5, 7, 8)
+    file.close()
 
 
 # Crashes.
@@ -213,6 +221,29 @@ def test_a_term_of_which_the_force_has_returned_survives_a_cut_of_the_power() ->
         assert (log_position, timestamp) == ((10 * term_id, 100 * term_id) if term_id > 0 else (-1, -1))
 
     assert check_power_cuts(prepare, act, check) > 20
+
+
+def test_a_term_after_a_force_that_failed_survives_a_cut_of_the_power() -> None:
+    returned, begun = -1, -1
+
+    def act(storage: Storage) -> None:
+        nonlocal returned, begun
+        assert isinstance(storage, SimulatedStorage)
+        file = take(storage)
+        for term_id in range(1, 5):
+            begun = term_id
+            if term_id == 2:
+                storage.disk.fail("force", errno.EIO)
+            with suppress(OSError):
+                returned = file.propose_max_candidate_term_id(term_id, 10 * term_id, 100 * term_id)
+
+    def check(disk: SimulatedDisk) -> None:
+        term_id, log_position, timestamp = state(take(disk.process()))
+        assert returned <= term_id <= begun
+        assert (log_position, timestamp) == ((10 * term_id, 100 * term_id) if term_id > 0 else (-1, -1))
+
+    assert check_power_cuts(prepare, act, check) > 20
+    assert returned == 4
 
 
 def test_a_term_that_a_killed_process_left_unforced_is_forced_before_it_counts() -> None:

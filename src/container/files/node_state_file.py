@@ -70,9 +70,13 @@ def read_node_state(cluster_dir: Path) -> NodeState:
 class NodeStateFile:
     """The node state of one member, open for writing; :meth:`open` makes it. One thread uses it."""
 
-    def __init__(self, file: StorageFile, offset: int) -> None:
+    def __init__(self, storage: Storage, cluster_dir: str, file: StorageFile, offset: int) -> None:
+        self._storage = storage
+        self._cluster_dir = cluster_dir
         self._file = file
         self._offset = offset
+        # After a force that has failed nobody knows what of the file is on the disk, and a later one says nothing.
+        self._is_doubtful = False
         self._load()
 
     @classmethod
@@ -94,10 +98,10 @@ class NodeStateFile:
         """
         path = f"{cluster_dir}/{NODE_STATE_NAME}"
         if create and not storage.exists(path):
-            _make_file(storage, cluster_dir)
+            _make_file(storage, cluster_dir, _NEW_CONTENT)
         file = storage.open_file(path, NO_FOLLOW)
         try:
-            made = cls(file, _find_candidate_term(path, file.read(_LENGTH, 0)))
+            made = cls(storage, cluster_dir, file, _find_candidate_term(path, file.read(_LENGTH, 0)))
             # A process that was killed, or one of upstream's, may have written what is read here, and not forced it.
             file.force(True)
             storage.force_directory(cluster_dir)
@@ -144,7 +148,7 @@ class NodeStateFile:
         """Store a term, with the log position and the time (epoch ms) at which the member came to it.
 
         It is on the disk when this returns. After an error the earlier term counts, and nothing may be sent for the new
-        one.
+        one. Where a force has failed, the next term goes into a new file.
 
         Raises:
             ClusterError: the term is lower than the one that is stored.
@@ -155,8 +159,14 @@ class NodeStateFile:
                 f"the candidate term cannot go back from {self._candidate_term_id} to {candidate_term_id}: the member "
                 "may have voted in the higher one; propose a higher term"
             )
-        self._file.write(_CANDIDATE.pack(candidate_term_id, timestamp_ms, log_position), self._offset)
-        self._file.force(False)
+        candidate = _CANDIDATE.pack(candidate_term_id, timestamp_ms, log_position)
+        if self._is_doubtful:
+            self._replace(candidate)
+        else:
+            self._file.write(candidate, self._offset)
+            self._is_doubtful = True
+            self._file.force(False)
+        self._is_doubtful = False
         self._candidate_term_id, self._log_position, self._timestamp = candidate_term_id, log_position, timestamp_ms
 
     def propose_max_candidate_term_id(self, candidate_term_id: int, log_position: int, timestamp_ms: int) -> int:
@@ -168,6 +178,15 @@ class NodeStateFile:
             self.update_candidate_term_id(candidate_term_id, log_position, timestamp_ms)
         return self._candidate_term_id
 
+    def _replace(self, candidate: bytes) -> None:
+        """Have a new file take the place of this one, with another term, and all else that this one has."""
+        content = self._file.read(_LENGTH, 0)
+        end = self._offset + _CANDIDATE.size
+        _make_file(self._storage, self._cluster_dir, content[: self._offset] + candidate + content[end:])
+        file = self._storage.open_file(self._file.path, NO_FOLLOW)
+        self._file, old = file, self._file
+        old.close()
+
     def close(self) -> None:
         """Close the file; may be called twice. Raises OSError."""
         self._file.close()
@@ -176,21 +195,15 @@ class NodeStateFile:
         return f"<NodeStateFile {self.path} candidate_term_id={self._candidate_term_id}>"
 
 
-def _make_file(storage: Storage, cluster_dir: str) -> None:
-    """Make a file without a term. It has its name once all of it is on the disk."""
+def _make_file(storage: Storage, cluster_dir: str, content: bytes) -> None:
+    """Make a file, or replace it. It has its name once all of it is on the disk."""
     path = f"{cluster_dir}/{_NEW_NAME}"
     with suppress(FileNotFoundError):
         storage.unlink(path)  # a crash has left it
     file = storage.open_file(path, CREATE | EXCLUSIVE)
     try:
         file.reserve(_LENGTH)
-        file.write(
-            _FILE_HEADER.pack(_VERSION)
-            + _record_header(_CANDIDATE_TERM, _CANDIDATE.size)
-            + _CANDIDATE.pack(NULL_VALUE, NULL_VALUE, NULL_VALUE)
-            + _record_header(_FOOTER, 0),
-            0,
-        )
+        file.write(content, 0)
         file.force(True)
     finally:
         file.close()
@@ -201,6 +214,14 @@ def _make_file(storage: Storage, cluster_dir: str) -> None:
 def _record_header(template_id: int, block_length: int) -> bytes:
     length = _RECORD_HEADER.size + block_length
     return _RECORD_HEADER.pack(block_length, template_id, _SCHEMA_ID, _SCHEMA_VERSION, length)
+
+
+_NEW_CONTENT = (
+    _FILE_HEADER.pack(_VERSION)
+    + _record_header(_CANDIDATE_TERM, _CANDIDATE.size)
+    + _CANDIDATE.pack(NULL_VALUE, NULL_VALUE, NULL_VALUE)
+    + _record_header(_FOOTER, 0)
+)
 
 
 def _find_candidate_term(path: str, content: bytes) -> int:
