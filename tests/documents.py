@@ -29,7 +29,7 @@ class Block:
 
     @property
     def key(self) -> str:
-        """What :data:`PLAN` knows it by: document, heading, and its number among those of one language there."""
+        """Its key in :data:`PLAN`: document, heading, and its number among those of one language there."""
         return f"{self.document}: {self.heading}"
 
 
@@ -329,7 +329,7 @@ PLAN: dict[str, Plan] = {
     "docs/upgrading.md: Try it before (python)": Runs("memory"),
     "docs/upgrading.md: Try it before (python 2)": Runs("memory"),
 }
-"""What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
+"""The plan for each block. A new one without an entry fails the test, and so does an entry without a block."""
 
 READER: dict[str, str] = {
     "AeronArchive": "from container.archive import AeronArchive",
@@ -364,7 +364,7 @@ READER: dict[str, str] = {
     ),
     "spark": "from container.spark import open_session\nspark = open_session()",
 }
-"""What a reader has from the text around a block, by name. Blocks may use no other name that they do not define."""
+"""Names that a reader has from the text around a block. Blocks may use no other name that they do not define."""
 
 
 def with_what_the_reader_has(block: Block) -> str:

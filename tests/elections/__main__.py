@@ -24,7 +24,7 @@ type Outcome = tuple[int, str, str, str, int, float]
 
 @dataclass
 class Row:
-    """What came of the seeds of a mixture."""
+    """The result of the seeds of a mixture."""
 
     seeds: int = 0
     broken: Counter[tuple[str, str]] = field(default_factory=Counter)
