@@ -1,4 +1,4 @@
-"""What tests over a media driver share: waiting while the client's conductor runs, and connected streams."""
+"""Helpers of tests over a media driver: waiting while the client's conductor runs, and connected streams."""
 
 from __future__ import annotations
 

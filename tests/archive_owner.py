@@ -55,7 +55,7 @@ class ScriptedConductor:
 
 
 class Owner:
-    """What surrounds an archive: driver, clock, directory; each start makes a client, as a new process would."""
+    """The surroundings of an archive: driver, clock, directory; each start makes a client, as a new process would."""
 
     def __init__(self, directory: str, storage: Storage | None = None, *, auto_advance_ns: int = 0) -> None:
         self.directory = directory
@@ -66,7 +66,7 @@ class Owner:
         self.conductors: list[ScriptedConductor] = []
         self.errors: list[BaseException] = []
         self.step: Callable[[], object] = lambda: self.clock.advance(10 * MS)
-        """What happens while the archive waits."""
+        """The work done while the archive waits."""
         self.prepare: Callable[[ScriptedConductor], object] = lambda _conductor: None
         """Called with each conductor that is made."""
 

@@ -69,7 +69,7 @@ def with_ids(content: bytes | bytearray, session_id: int = 0, stream_id: int = 0
 
 
 def payloads(content: bytes) -> list[bytes]:
-    """Of data frames, with their flags in front."""
+    """Bytes of data frames, with their flags in front."""
     return [
         bytes([HEADER.unpack_from(frame)[2]]) + frame[HEADER_LENGTH : HEADER.unpack_from(frame)[0]]
         for _, frame in frames(content, 0)
@@ -153,7 +153,7 @@ class Recording:
         self.streams.until(lambda: self.session.is_done)
 
     def stop(self) -> None:
-        """What a conductor does with a session that is done."""
+        """Do as a conductor does with a session that is done."""
         assert self.session.is_done
         self.streams.store.store.stop(self.session.writer, NOW_MS + 1)
         self.counter.close()

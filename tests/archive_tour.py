@@ -154,7 +154,7 @@ def record_and_replay(tour: Tour) -> None:
 
 
 def list_recordings(tour: Tour) -> None:
-    """What recordings there are."""
+    """The recordings."""
     archive = tour.archive
     first, end = tour.recording(1, 1100)
     second, _ = tour.recording(2, 1101)
@@ -200,7 +200,7 @@ def stop_recordings(tour: Tour) -> None:
 
 
 def change_files(tour: Tour) -> None:
-    """What can be cut off and put back."""
+    """The parts that can be cut off and put back."""
     archive = tour.archive
     recording_id, end = tour.recording(400, 1300)
     archive.detach_segments(recording_id, SEGMENT_LENGTH)
@@ -221,7 +221,7 @@ def change_files(tour: Tour) -> None:
 
 
 def move_segments(tour: Tour) -> None:
-    """The segments of a recording, put in front of the one that goes on where it ends."""
+    """The segments of a recording, put in front of the one that continues where it ends."""
     archive = tour.archive
     count = SEGMENT_LENGTH // 1024
     source, end = tour.recording(count, 1650)

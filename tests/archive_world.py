@@ -210,7 +210,7 @@ class ArchiveRequests(RawClient):
         self.world.work()
 
     def take(self) -> list[tuple[str, dict[str, Any]]]:
-        """What came, but for pings."""
+        """The received messages, without pings."""
         taken = [*self.kept, *self.received()]
         self.kept = []
         return [each for each in taken if each[0] != "Ping"]
@@ -234,13 +234,13 @@ class ArchiveRequests(RawClient):
         return list(self.kept)
 
     def ok(self, name: str, **fields: Any) -> int:
-        """Send a request that is to be done; the relevant id of the answer."""
+        """Send a request that must succeed; the relevant id of the answer."""
         response = self.ask(name, **fields)
         assert response["code"] == OK, response
         return int(response["relevant_id"])
 
     def error(self, name: str, **fields: Any) -> tuple[int, str]:
-        """Send a request that is to be refused; code and text."""
+        """Send a request that must be refused; code and text."""
         response = self.ask(name, **fields)
         assert response["code"] == ERROR, response
         return int(response["relevant_id"]), response["error_message"].decode()

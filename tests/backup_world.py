@@ -184,7 +184,7 @@ class Credentials:
 
 
 class Display:
-    """What a backup shows."""
+    """The counters of a backup."""
 
     def __init__(self) -> None:
         self.states: list[int] = []

@@ -75,7 +75,7 @@ class AnyClient:
 
     @property
     def connection(self) -> Any:
-        """What is connected now."""
+        """The present connection."""
         return getattr(self.session, self.kind.connection) if self.kind.connection else self.session
 
     @property
@@ -195,7 +195,7 @@ KINDS = [*CONNECTING_ONCE, *RECONNECTING]
 
 
 class Told(ConnectionListener):
-    """Keeps what it is told."""
+    """Keeps the events that it receives."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

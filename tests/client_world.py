@@ -20,7 +20,7 @@ ENDPOINTS = "0=node0:9010,1=node1:9110"
 
 
 class Collecting(EgressListener):
-    """Keeps what it is told."""
+    """Keeps the events that it receives."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []

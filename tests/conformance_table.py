@@ -53,7 +53,7 @@ def check_has_tests_or_is_open(row: Row, table: str, *, may_name_cases: bool = F
 
 
 def check_is_shown_where_it_says(row: Row) -> None:
-    """What a row says of where it is shown, up to a remark behind ``;``, is what its tests are."""
+    """The last cell of a row, up to a remark behind ``;``, names its tests."""
     is_system = {test.startswith("system/") for test in row.tests}
     expected = " + ".join([UNIT] * (False in is_system) + [SYSTEM] * (True in is_system))
     assert row.shown_by.partition(";")[0] == expected, row

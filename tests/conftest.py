@@ -75,7 +75,7 @@ def open_umask() -> Iterator[None]:
 
 
 def pytest_report_header() -> str:
-    """Say where the seeds come from that each commit draws anew."""
+    """Say where the seeds come from that each commit draws again."""
     return f"seeds of commit {commit() or '(none)'}"
 
 

@@ -45,7 +45,7 @@ INGRESS_CHANNEL = "aeron:udp?endpoint=localhost:9010"
 MEMBERS = "0,localhost:9010,localhost:9020,localhost:9030,localhost:9040,localhost:8010"
 ENDPOINTS = "0=localhost:9010"
 RECORDING_IDS = 9000
-"""What services give as the id of their snapshots, and their service id."""
+"""Ids that services give to their snapshots, and their service id."""
 
 # Types of counters.
 COMMIT_POSITION, RECOVERY_STATE, LOG_RECORDING, SESSION = 203, 204, 100, 241
@@ -274,7 +274,7 @@ class ConsensusWorld(ArchiveWorld):
         return list(self.context.recording_log.entries)
 
     def activity_timestamp(self) -> int:
-        """What the mark file shows (ms)."""
+        """The time that the mark file shows (ms)."""
         content = self.cluster_disk.contents()[f"{CLUSTER_DIR}/{MARK_FILE_NAME}"]
         assert content is not None
         return int(codecs.decode("mark", content)[1]["activity_timestamp"])
@@ -327,10 +327,10 @@ class Service:
         """Log positions and relevant ids that it has acked."""
         self.joins: list[dict[str, Any]] = []
         self.answers: list[Message] = []
-        """What else came on its control stream: terminations, and what tools hear."""
+        """Other messages on its control stream: terminations, and answers to tools."""
         self.terminations: list[bytes] = []
         self.messages: list[Message] = []
-        """What it has read of the log."""
+        """The part of the log that it has read."""
         self.position = -1
         self.recovery_key = b""
         self._waiting_joins: list[dict[str, Any]] = []
@@ -465,10 +465,10 @@ class Client:
         self.leadership_term_id = -1
         self.next_correlation_id = 100
         self.events: list[Message] = []
-        """What came that was not taken yet."""
+        """Received messages that were not taken yet."""
 
     def follow(self, ingress_channel: str, leadership_term_id: int) -> None:
-        """Go on with the session at another leader."""
+        """Continue the session at another leader."""
         self.publication.close()
         self.publication = seam.add_publication(self.client, ingress_channel, INGRESS_STREAM_ID, exclusive=True)
         self.leadership_term_id = leadership_term_id
@@ -516,14 +516,14 @@ class Client:
         self.send("SessionCloseRequest")
 
     def received(self) -> list[Message]:
-        """What came, which is taken."""
+        """Take the received messages."""
         seam.invoke(self.client)
         taken = [*self.events, *(decoded(data) for data, _ in seam.poll(self.egress, 1000))]
         self.events = []
         return taken
 
     def wait_for(self, name: str) -> dict[str, Any]:
-        """Wait for the next message of that name; its fields. What came before it is dropped."""
+        """Wait for the next message of that name; its fields. Messages received before it are dropped."""
         found: list[Message] = []
 
         def came() -> bool:

@@ -64,7 +64,7 @@ class ControlWorld:
         self.calls: list[tuple[str, Any]] = []
         """All that the adapter handed over: the method and its first argument."""
         self.answers: dict[str, Answer] = {}
-        """What is done for a request in place of OK, by method: given session, request and the other arguments."""
+        """Actions for a request in place of OK, by method: called with session, request and the other arguments."""
         self.sessions: dict[int, ControlSession] = {}
         self.ended: list[ControlSession] = []
         self.next_session_id = FIRST_SESSION_ID
@@ -239,12 +239,12 @@ class RawClient:
         return session
 
     def raw(self, limit: int = 10_000) -> list[bytes]:
-        """What came, as bytes."""
+        """The received messages, as bytes."""
         seam.invoke(self.client)
         return [data for data, _ in seam.poll(self.responses, limit)]
 
     def received(self, limit: int = 10_000) -> list[Message]:
-        """What came; at most so many messages."""
+        """The received messages; at most ``limit``."""
         return [codecs.decode("archive", data) for data in self.raw(limit)]
 
     def errors(self) -> list[tuple[int, int, str]]:

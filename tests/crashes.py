@@ -20,7 +20,7 @@ KILLS_PER_CALL = 2
 def check_power_cuts(prepare: Work, act: Work, check: Callable[[SimulatedDisk], object], *, limit: int = 4096) -> int:
     """Call ``check`` with each disk that a cut of the power may leave, at each call of ``act``; returns how many.
 
-    What ``prepare`` does is on the disk when ``act`` begins.
+    The effects of ``prepare`` are on the disk when ``act`` begins.
     """
     disk = SimulatedDisk()
     prepare(disk.process())

@@ -19,7 +19,7 @@ _LIMIT_S = 300
 def compile_cython(source: Path, directory: Path, optimisation: str = "-O2") -> Path:
     """Compile a .pyx into an extension module in ``directory`` (which is made if needed) and return its path.
 
-    What is there already stays, unless the source, or the package's declarations, are newer.
+    A module that exists stays, unless the source, or the package's declarations, are newer.
     """
     package = Path(container.__file__).parent
     target = directory / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"

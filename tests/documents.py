@@ -30,7 +30,7 @@ class Block:
 
     @property
     def key(self) -> str:
-        """What :data:`PLAN` knows it by: document, heading, and its number among those of one language there."""
+        """Its key in :data:`PLAN`: document, heading, and its number among those of one language there."""
         return f"{self.document}: {self.heading}"
 
 
@@ -339,7 +339,7 @@ PLAN: dict[str, Plan] = {
         if (chapter := re.match(r"docs/tutorial/(\d)-", key))
     },
 }
-"""What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
+"""The plan for each block. A new one without an entry fails the test, and so does an entry without a block."""
 
 READER: dict[str, str] = {
     "AeronArchive": "from container.archive import AeronArchive",
@@ -374,7 +374,7 @@ READER: dict[str, str] = {
     ),
     "spark": "from container.spark import open_session\nspark = open_session()",
 }
-"""What a reader has from the text around a block, by name. Blocks may use no other name that they do not define."""
+"""Names that a reader has from the text around a block. Blocks may use no other name that they do not define."""
 
 
 def with_what_the_reader_has(block: Block) -> str:

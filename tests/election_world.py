@@ -376,7 +376,7 @@ class Scene:
         )
 
     def sent(self, name: str) -> list[Call]:
-        """What the host was asked for under a name; forgotten then."""
+        """Take the host's requests under a name."""
         found = [call[1:] for call in self.host.calls if call[0] == name]
         self.host.calls = [call for call in self.host.calls if call[0] != name]
         return found

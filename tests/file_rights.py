@@ -1,4 +1,4 @@
-"""Who may read and write what a start creates."""
+"""Access rights of the files that a start creates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def mode(path: Path) -> int:
 
 
 def for_others(*places: Path) -> list[str]:
-    """Of what lies in these places, all that another user can reach and read or write, or look into."""
+    """Everything in these places that another user can reach and read or write, or look into."""
     found = []
     for place in places:
         for path in (place, *place.rglob("*")):

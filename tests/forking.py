@@ -60,7 +60,7 @@ class Child:
             self.end("the gate was not opened")
 
     def open_gate(self) -> None:
-        """Have the child go on."""
+        """Let the child continue."""
         os.write(self._gate_writer, b".")
 
     def outcome(self) -> tuple[int, list[str]]:

@@ -112,7 +112,7 @@ class Members:
                 member.cm.egress(session_id)
 
     def snapshots(self) -> list[list[bytes]]:
-        """What each member writes into a snapshot; a third one must load it and write the same."""
+        """The content that each member writes into a snapshot; a third one must load it and write the same."""
         written = []
         for member in (self.leader, self.follower):
             written.append(member.take_snapshot())

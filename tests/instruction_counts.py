@@ -123,7 +123,8 @@ def _total(path: Path) -> int:
 
 
 def build_name() -> str:
-    """What the counts depend on: versions of CPython and of its compiler, and whether CPython is optimised."""
+    """The facts on which the counts depend: versions of CPython and of its compiler, and whether CPython is
+    optimised."""
     version = ".".join(platform.python_version_tuple()[:2])
     compiler = " ".join(platform.python_compiler().split()[:2]).partition(".")[0]
     options = sysconfig.get_config_var("CONFIG_ARGS") or ""

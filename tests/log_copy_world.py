@@ -112,7 +112,7 @@ class LogMember:
             self.recording_id = self.replication.recording_id
 
     def turn(self) -> None:
-        """What an agent does in a turn before its election works."""
+        """Do an agent's work of a turn before its election works."""
         self.world.turn()
         seam.invoke(self.client)
         self.archive.poll()
@@ -155,7 +155,7 @@ class LogMember:
         return result[0]
 
     def start(self) -> int:
-        """What a start does with the recording of the log before there is a plan: where it ends, -1 without one."""
+        """Do a start's work on the recording of the log before there is a plan: where it ends, -1 without one."""
         deadline = Deadline(self.client.clock, TIMEOUT_NS)
         self.run(self.orphans.remove(self.archive, deadline))
         recording_id = self.recording_log.find_last_term_recording_id()

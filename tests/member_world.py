@@ -39,7 +39,7 @@ SEGMENT_LENGTH = 512 * 1024
 TURNS_MAX = 20_000
 NO_SESSION = -1
 HEADER_LENGTH = 32
-"""Of a session message."""
+"""Length of a session message's header."""
 
 
 class Echo(ClusteredService):
@@ -161,7 +161,7 @@ class MemberWorld:
         self.archive = ArchiveWorld(segment_file_length=SEGMENT_LENGTH, window=window)
         self.clock, self.driver, self.disk = self.archive.clock, self.archive.driver, self.archive.disk
         self.errors: list[BaseException] = []
-        """What the consensus module has reported."""
+        """Errors that the consensus module has reported."""
         self.container_errors: list[BaseException] = []
         self.service: Any = Echo() if service is None else service
         self.settings = settings
@@ -256,7 +256,7 @@ class MemberWorld:
         return store
 
     def _work_of_others(self) -> None:
-        """What goes on while the service waits."""
+        """Work done while the service waits."""
         self.clock.advance(MS)
         self.archive.work()
         try:

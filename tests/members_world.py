@@ -58,11 +58,11 @@ class MemberWorld(ConsensusWorld):
 
     @property
     def role(self) -> int:
-        """What counter 201 shows."""
+        """The role in counter 201."""
         return self.counter_value(201)
 
     def on_read(self, position: int, data: bytes) -> None:
-        """What a service of any member reads at a position, in any life, is the same for all and for ever."""
+        """Check that services of all members, in all lives, read the same at a position."""
         known = self.cluster.read.setdefault(position, data)
         assert known == data, f"{self.host} read {data[:80]!r} up to {position}, where another one read {known[:80]!r}"
 
@@ -81,7 +81,7 @@ class MemberWorld(ConsensusWorld):
         self.cluster.until(predicate)
 
     def describe(self) -> str:
-        """What it is, and what it reported."""
+        """Its state, and its reports."""
         shown = "down"
         if self.is_up and self.failure is None:
             shown = f"{self.state} role={self.role} election={self.counter_value(207)} commit={self.commit_position}"
@@ -207,7 +207,7 @@ class MembersWorld:
         raise AssertionError(f"did not happen in {limit_ms} ms: {self.describe()}")
 
     def describe(self) -> str:
-        """What its members are, and what they reported."""
+        """The states of its members, and their reports."""
         return "\n".join(member.describe() for member in self.members)
 
     @property
@@ -256,5 +256,5 @@ class MembersWorld:
 
 
 def payloads(member: MemberWorld) -> list[bytes]:
-    """What the first service of a member has read of clients."""
+    """Clients' messages that the first service of a member has read."""
     return [fields["payload"] for name, fields in member.services[0].messages if name == "SessionMessageHeader"]

@@ -36,7 +36,7 @@ APP_VERSION = 1
 RECORDING_ID = 600
 TIME_UNIT_MILLIS = 0
 EVENT_LENGTH = 96
-"""Of NewLeadershipTermEvent in the log, with the frame's header."""
+"""Length of NewLeadershipTermEvent in the log, with the frame's header."""
 TERM_FIELDS = {field.name for field in fields(NewLeadershipTerm)}
 
 
@@ -132,7 +132,7 @@ class NativeLeader:
 
     @property
     def state(self) -> ElectionState:
-        """Of its election."""
+        """State of its election."""
         return self.election.state
 
     @property

@@ -19,7 +19,7 @@ STATE = b"the state of a service"
 
 
 class Result(NamedTuple):
-    """What came of a word."""
+    """The result of a word."""
 
     code: int
     output: str
@@ -69,7 +69,7 @@ class Words:
 
 
 class Terminal(io.StringIO):
-    """What stands in for standard input: a terminal at which an answer is typed, or no terminal."""
+    """A substitute for standard input: a terminal at which an answer is typed, or no terminal."""
 
     def __init__(self, answer: str | None) -> None:
         super().__init__(answer)

@@ -1,4 +1,4 @@
-"""What asyncio tests share: a limit on their time, pauses, and waiting for a condition."""
+"""Helpers of asyncio tests: a limit on their time, pauses, and waiting for a condition."""
 
 from __future__ import annotations
 

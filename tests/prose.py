@@ -48,7 +48,7 @@ class Figures:
     """The sentences of one page, as whole numbers that :data:`TARGET` and :data:`CEILINGS` limit."""
 
     median_words: int
-    """Of the sentences of paragraphs and lists, rounded up."""
+    """The median over sentences of paragraphs and lists, rounded up."""
     long_percent: int
     """How many of these have more than :data:`LONG` words, rounded up."""
     long_cells: int
@@ -66,11 +66,11 @@ class Figures:
 
 
 TARGET = Figures(15, 20, 0, 0, 0)
-"""What every page has in the end. One that has not yet got there has ceilings of its own, which only fall."""
+"""The goal of every page. One that has not yet got there has ceilings of its own, which only fall."""
 
 
 def ceilings() -> dict[str, Figures]:
-    """What each page that has not reached the target may have at most."""
+    """The limits of each page that has not reached the target."""
     return {page: Figures(**limits) for page, limits in tomllib.loads(CEILINGS.read_text(encoding="utf-8")).items()}
 
 

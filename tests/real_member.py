@@ -28,7 +28,7 @@ MAX_PAYLOAD = 1376
 
 
 class DriverOfClients:
-    """What scripted parts take for their driver: it connects clients, which :meth:`step` keeps going."""
+    """The driver of scripted parts: it connects clients, which :meth:`step` keeps going."""
 
     def __init__(self, aeron_dir: str) -> None:
         self._aeron_dir = aeron_dir

@@ -206,7 +206,7 @@ def marker(mark: int, *, type_id: int = 2, position: int = 0, **fields: Any) -> 
 def rows_of(path: Path, view: str, **options: Any) -> list[dict[str, Any]]:
     """All rows of a view as dicts without their nulls, after a check of every batch.
 
-    What counts as committed is what is known to be, so that the last term, which is open, has rows that are not.
+    Only the known part counts as committed, so that the last term, which is open, has rows that are not.
     """
     rows: list[dict[str, Any]] = []
     for batch in read(path, view, **{"committed": "known", **options}):

@@ -67,7 +67,7 @@ class TallyService(ClusteredService):
             self.answer(session, number)
 
     def answer(self, session: ClientSession, number: int) -> None:
-        """Tells a client the sum."""
+        """Sends a client the sum."""
         session.send(self.text())
         if number == CLAIMING:
             claim = BufferClaim()

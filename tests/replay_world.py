@@ -23,7 +23,7 @@ GENEROUS = "tests.replay_services:GenerousTallyService"
 
 
 class Tally:
-    """Writes a member's log, and keeps the sum of its numbers; cluster time goes on by a millisecond per message."""
+    """Writes a member's log, and keeps the sum of its numbers; cluster time advances by a millisecond per message."""
 
     def __init__(self, base_dir: Path, **layout: Any) -> None:
         self.base_dir = base_dir
@@ -151,6 +151,6 @@ def of_kind(found: Sequence[dict[str, Any]], *kinds: str) -> list[dict[str, Any]
 
 
 def egress(found: Sequence[dict[str, Any]]) -> list[tuple[int, int, int, bytes]]:
-    """What clients get, in the form of :attr:`Tally.answers`."""
+    """The answers to clients, in the form of :attr:`Tally.answers`."""
     names = ("log_position", "timestamp", "cluster_session_id", "payload")
     return [tuple(row[name] for name in names) for row in of_kind(found, "EGRESS")]

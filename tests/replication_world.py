@@ -352,7 +352,7 @@ class Requests:
         return correlation_id
 
     def poll(self) -> list[Message]:
-        """All that came so far but for pings."""
+        """All messages received so far, without pings."""
         seam.invoke(self.client)
         came = [codecs.decode("archive", data) for data, _ in seam.poll(self.responses, 1000)]
         self.messages += [each for each in came if each[0] != "Ping"]
@@ -370,13 +370,13 @@ class Requests:
         return answer
 
     def ok(self, name: str, **fields: Any) -> int:
-        """Send a request that is to be done; the relevant id of the answer."""
+        """Send a request that must succeed; the relevant id of the answer."""
         response = self.response(self.send(name, **fields))
         assert response["code"] == OK, response
         return int(response["relevant_id"])
 
     def error(self, name: str, **fields: Any) -> tuple[int, str]:
-        """Send a request that is to be refused; code and text."""
+        """Send a request that must be refused; code and text."""
         response = self.response(self.send(name, **fields))
         assert response["code"] == ERROR, response
         return int(response["relevant_id"]), response["error_message"].decode()

@@ -109,4 +109,4 @@ KINDS: dict[str, Callable[[int], int]] = {
     "the sessions of a pool end, two requests each": sessions_end,
     "a new leader takes one request at a time": sent_again,
 }
-"""What a benchmark measures, in its words."""
+"""The values that a benchmark measures, in its words."""

@@ -1,4 +1,4 @@
-"""What a process and a driver hold, counted, so that a test can say that it is as much as before."""
+"""Counts of the resources of a process and a driver, so that a test can say that it is as much as before."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def grown(before: Counter[str], after: Counter[str]) -> dict[str, int]:
 def grown_each_time(live: Callable[[], object], rounds: int, *, at_least: int = 1) -> dict[str, int]:
     """Types of which there are ``at_least`` that many more after each of several equal parts of a life.
 
-    The values are by how many at least. What a life leaves behind it leaves each time, and as often as the thing
-    happens that leaves it. The rest of the process (caches that grow in steps, tuples that the collector takes on and
-    off its books) gains an object now and then.
+    The values are by how many at least. Resources left behind by a life grow with each life, and with each event that
+    leaves them. The rest of the process (caches that grow in steps, tuples that the collector takes on and off its
+    books) gains an object now and then.
     """
     growth: list[dict[str, int]] = []
     for _ in range(rounds):
@@ -113,7 +113,7 @@ def holdings_path(member_dir: Path, pid: int) -> Path:
 
 
 def read_holdings(member_dir: Path, pid: int, number: int) -> dict[str, Any] | None:
-    """What a process wrote last, if that is the line of that number."""
+    """The last line of a process, if it has that number."""
     try:
         lines = holdings_path(member_dir, pid).read_text().splitlines(keepends=True)
     except FileNotFoundError:

@@ -115,7 +115,7 @@ class Reference:
         """The name of a message and its values, as Arrow gives them.
 
         Raises:
-            Wrong: it is none of the schema.
+            Wrong: it is not a message of the schema.
         """
         schema = self.schema
         if len(payload) < schema.header_size:

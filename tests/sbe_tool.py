@@ -76,7 +76,7 @@ class SbeTool:
         return json.loads(self._process.stdout.readline())
 
     def schema(self, text: bytes) -> dict[str, Any]:
-        """What sbe-tool says to a schema: its messages and version, or the error."""
+        """The result of sbe-tool for a schema: its messages and version, or the error."""
         found: dict[str, Any] = self._ask(b"S", struct.pack(">i", len(text)), text)
         return found
 
@@ -210,7 +210,7 @@ class Comparison:
                 self._text(theirs[data.name], ours[data.name], data.name)
 
     def _value(self, theirs: Any, ours: Any, field: Member, version: int) -> None:
-        """Compare a value. What is null is None. Of a member of a composite sbe-tool has no version."""
+        """Compare a value. A null is None. sbe-tool has no version for a member of a composite."""
         name = field.name
         if isinstance(field, Composite):
             ours = {} if ours is True else ours

@@ -148,12 +148,12 @@ class ScriptedPeer:
 
     @property
     def heard(self) -> list[Heard]:
-        """What the others said and no :meth:`take` has taken."""
+        """Messages of the others that no :meth:`take` has taken."""
         return self.ear.heard
 
     @property
     def errors(self) -> list[BaseException]:
-        """What was reported."""
+        """The reported errors."""
         return self.ear.errors
 
     def member(self, member_id: int) -> ClusterMember:

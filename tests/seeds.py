@@ -1,4 +1,4 @@
-"""Seeds of simulations: a few that are always the same, and some that each commit draws anew."""
+"""Seeds of simulations: a few that are always the same, and some that each commit draws again."""
 
 from __future__ import annotations
 

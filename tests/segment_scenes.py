@@ -109,7 +109,7 @@ class Scene:
         self.storage.force_directory(self.directory)
 
     def positions(self, owner: tuple[int, int] | None = None, level: int = 0) -> RecordingPositions:
-        """Of an archive that runs."""
+        """The positions of an archive that runs."""
         made = RecordingPositions.open(self.storage, self.directory, sync_level=level, owner=None)
         made.begin_ownership(FIRST if owner is None else owner)
         return made
@@ -126,7 +126,7 @@ class Scene:
         checksum: int = 0,
         report_progress: Callable[[], object] | None = None,
     ) -> list[Recovered]:
-        """What an archive does at its start; the next owner's is :data:`SECOND`."""
+        """Do an archive's work at its start; the next owner's is :data:`SECOND`."""
         directory = self.directory
         catalog = self.catalog(level)
         positions = RecordingPositions.open(self.storage, directory, sync_level=level, owner=owner)

@@ -2,8 +2,8 @@
 
 A consensus module keeps what a service sends to the cluster until it is in the log, by number: the first message of a
 service is 1 on each member, and what the log already has is dropped (upstream's PendingServiceMessageTracker). So
-nothing is lost or doubled as long as the services of all members send the same messages in the same order. What is
-played here is that rule; elections, replication and commits are a list of entries and how many of them each node has.
+nothing is lost or doubled as long as the services of all members send the same messages in the same order. This plays
+that rule; elections, replication and commits are a list of entries and how many of them each node has.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Diverged(AssertionError):
 
 @dataclass
 class Tracker:
-    """What one service of one member sent and the log does not have yet, by number."""
+    """Messages of one service of one member that the log does not have yet, by number."""
 
     service_id: int
     next_number: int = 1
@@ -106,13 +106,13 @@ class Tracker:
         self.pending = [each for each in self.pending if each[0] > number]
 
     def take_unappended(self) -> list[tuple[int, bytes]]:
-        """What a leader appends to the log now."""
+        """Append to the log as a leader does now."""
         news = [each for each in self.pending if each[0] > self.appended_number]
         self.appended_number = max([self.appended_number, *(number for number, _payload in news)])
         return news
 
     def stop_leading(self) -> None:
-        """What was appended and not committed will have to be appended again, by whoever leads then."""
+        """The next leader has to append uncommitted entries again."""
         self.appended_number = self.logged_number
 
     def snapshot(self) -> Tracker:

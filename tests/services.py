@@ -170,7 +170,7 @@ class Forgetful(Adding):
 
 
 class Shared(Adding):
-    """Wrong: keeps state in its class, which a process that goes on does not forget."""
+    """Wrong: keeps state in its class, which a process that continues does not forget."""
 
     seen: ClassVar[list[bytes]] = []
 

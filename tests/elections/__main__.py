@@ -30,7 +30,7 @@ type Outcome = tuple[int, str, str, str, float | None, float]
 
 @dataclass
 class Row:
-    """What came of the seeds of a mixture."""
+    """The result of the seeds of a mixture."""
 
     seeds: int = 0
     broken: Counter[tuple[str, str]] = field(default_factory=Counter)

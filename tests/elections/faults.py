@@ -1,4 +1,4 @@
-"""What happens to a cluster of elections, by its seed: its past, its network, and faults at the worst moments."""
+"""The fate of a cluster of elections, by its seed: its past, its network, and faults at the worst moments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _S_NS = 1_000_000_000
 
 
 class Faults:
-    """What a seed does to a cluster."""
+    """The effects of a seed on a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         draw = cluster.random
@@ -225,7 +225,7 @@ def give_past(cluster: Cluster) -> None:
 
 
 def give_figure_8(cluster: Cluster) -> list[Member]:
-    """Give the disks the past of figure 8 of the paper on Raft; who led last but one, and is to be away.
+    """Give the disks the past of figure 8 of the paper on Raft; who led last but one, and stays away.
 
     Member a led term 1, and was cut off with a tail that nobody else has. Member b led term 2 without it, and died
     before anybody heard of that. Then a led term 3, and died when others had copied its tail, and recorded nothing of

@@ -49,7 +49,7 @@ JAVA_PROTOCOL_VERSION = 1 << 16
 
 
 def has_active_quorum(members: ClusterMembers, now_ns: int, timeout_ns: int) -> bool:
-    """Whether a leader of upstream's goes on: a canvass has made it forget what members said, and not when."""
+    """Whether a leader of upstream's continues: a canvass has made it forget what members said, and not when."""
     spoken = [now_ns < member.time_of_last_append_position_ns + timeout_ns for member in members.members]
     return sum(spoken) >= members.threshold
 

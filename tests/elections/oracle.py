@@ -1,4 +1,4 @@
-"""What must never happen in a cluster of elections, and whose rules let it happen.
+"""Events that must never happen in a cluster of elections, and whose rules allow them.
 
 * A committed entry never changes, and all members apply the same; who leads has all that is committed.
 * Nobody without an entry that is applied could lead a newer term, even if all crashed now.
@@ -7,7 +7,7 @@
 
 A violation is ours where native members alone took part: they led, voted, held a quorum of what was committed, and
 broke it. Where one of upstream's took part, the guarantee is upstream's, and so is the violation. A native member's
-recording log is ours, but for terms that one of upstream's had recorded so, and said.
+recording log is ours, except for terms that one of upstream's had recorded so, and said.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ OURS, UPSTREAMS = "ours", "upstream's"
 
 
 def last_of(node: Member) -> tuple[int, int]:
-    """What the rule of votes compares of a member's disk: its log's last term, and its length."""
+    """The facts of a member's disk that the rule of votes compares: its log's last term, and its length."""
     if not node.disk.terms or not node.disk.entries:
         return -1, 0
     return node.disk.terms[-1].id, len(node.disk.entries)
 
 
 class Violation(AssertionError):
-    """What must never happen has.
+    """A forbidden event has happened.
 
     Args:
         text: what has happened.
@@ -44,7 +44,7 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Oracle:
-    """What has been seen of all members."""
+    """The observations of all members."""
 
     threshold: int
     committed: list[Entry] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Oracle:
             )
 
     def _check_held(self, member: Member, index: int, leader: Member) -> None:
-        """What is applied first can be lost by nobody: no member without it can lead a newer term.
+        """An applied entry cannot be lost: no member without it can lead a newer term.
 
         That is asked of the disks alone, with the rule of votes, and with the votes that a candidate has. Members of
         upstream's that have the entry count as if they voted for nobody without it: they follow a leader of a term
@@ -174,7 +174,7 @@ class Oracle:
             raise Violation(f"member {member.id} votes in term {term_id}, and has not persisted it", "votes", blame)
 
     def check_terms(self, member: Member, term_id: int, terms: list[Term]) -> None:
-        """What a member records is what happened: that term, and those that it has changed for it."""
+        """A member records only true terms: that term, and those that it has changed for it."""
         if self.is_lossy:
             return
         for term in terms:

@@ -2,7 +2,7 @@
 
 A member is native, with election.py, or upstream's, with the statement of upstream's rules in java.py. Each has a disk
 that survives its crashes, an election or, after it, as much of an agent as it takes to append, record, commit and
-apply. A position is a number of entries. What must never happen is oracle.py's; faults.py draws what happens to them.
+apply. A position is a number of entries. oracle.py has the forbidden events; faults.py draws the faults.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Term:
 
 @dataclass(slots=True)
 class Disk:
-    """What survives a crash."""
+    """The state that survives a crash."""
 
     candidate_term_id: int = -1
     has_recording: bool = False
@@ -780,7 +780,7 @@ class Cluster:
 
     @property
     def committed(self) -> list[Entry]:
-        """What was applied, or acknowledged before the run."""
+        """Entries applied, or acknowledged before the run."""
         return self.oracle.committed
 
     def next_entry(self) -> int:
@@ -851,7 +851,7 @@ class Cluster:
             self.leaderless_ns += TICK_NS
 
     def leader(self) -> Member | None:
-        """Who leads outside an election, of the newest term; None: nobody."""
+        """The leader of the newest term outside an election; None: nobody."""
         leaders = [node for node in self.nodes if node.is_up and node.election is None and node.role == Role.LEADER]
         return max(leaders, key=lambda node: node.leadership_term_id, default=None)
 
@@ -902,7 +902,7 @@ class Cluster:
         )
 
     def _lead_without_one(self, bound_ns: int) -> None:
-        """Who is elected next hears nobody any more, and is heard: the others must have a leader all the same."""
+        """The next elected member hears nobody any more, but is heard: the others must still get a leader."""
         begun_ns, deaf = self.now_ns, self.nodes[0]
         while self.now_ns < begun_ns + bound_ns:
             leading = [node for node in self.nodes if node.role == Role.LEADER]

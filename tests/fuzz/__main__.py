@@ -60,7 +60,7 @@ _END = ""
 
 @dataclass
 class Report:
-    """What came of a run."""
+    """The result of a run."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failure: str = ""

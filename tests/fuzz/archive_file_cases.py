@@ -1,10 +1,10 @@
 """Cases of hostile files: one file of an archive's directory is damaged, or something else lies in its place.
 
-What must hold: the archive starts, or refuses with an error of bounded length that names what is wrong; nothing
-crashes or hangs. An archive that has started answers each request, records and replays; recordings whose files are as
-they were are replayed as they were. Nothing outside the directory is written to, created or removed, and what the
-archive creates may be neither written nor read by other users. After a start that was refused the directory is free,
-stopped recordings are as they were, and once the file is back the archive starts and has everything.
+The rule: the archive starts, or refuses with an error of bounded length that names what is wrong; nothing crashes or
+hangs. An archive that has started answers each request, records and replays; recordings whose files are as they were
+are replayed as they were. Nothing outside the directory is written to, created or removed, and what the archive creates
+may be neither written nor read by other users. After a start that was refused the directory is free, stopped recordings
+are as they were, and once the file is back the archive starts and has everything.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TURNS_MAX = 5000
 DEAD_MS = 11_000
 PROCESS_ID = 4711
 NEXT_ID = 4
-"""Of the recording that a good archive begins next."""
+"""The id of the recording that a good archive begins next."""
 IN_PROGRESS = 2
 EMPTY = 3
 
@@ -320,7 +320,7 @@ class ArchiveFileEpisode:
         self.rng = random.Random(f"{seed}/{number}")
         self.counts = counts
         self.case = "an archive that is whole"
-        """What is being done, for the report of a failure."""
+        """The present action, for the report of a failure."""
 
     def run(self, cases: int) -> None:
         """Runs the cases. Raises Disagreement, or whatever else went wrong."""
@@ -522,7 +522,7 @@ class ArchiveFileEpisode:
         self.world.close()
 
     def _start_again(self) -> None:
-        """Whatever was left can be started with, or is refused."""
+        """A start with the remaining files succeeds, or refuses them."""
         try:
             self.world.start()
         except (ContainerError, OSError) as error:
@@ -604,7 +604,7 @@ class ArchiveFileEpisode:
         return name, fields
 
     def _replayed(self, client: ArchiveRequests, recording_id: int) -> bytes | None:
-        """What a replay of all that there is delivers within some time; None where it is refused."""
+        """The data of a replay of everything, within some time; None where it is refused."""
         subscriber = Subscriber(self.world)  # type: ignore[arg-type]
         answer = client.ask("ReplayRequest", **client.replay_fields(recording_id, -1, -2))
         check(len(answer["error_message"]) <= TEXT_LENGTH_MAX, "an answer is too long")

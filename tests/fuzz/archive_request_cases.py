@@ -1,10 +1,10 @@
 """Cases of bad requests to an archive: a client that sends whatever it likes, beside one that works as it should.
 
-What must hold: nothing crashes, hangs or is raised; a request that can be read and that its sender may send is
-answered; what cannot be read is reported, and so is a request for a session that nobody has; whatever is reported is an
-error of the container's own, of bounded length. The other client is answered in every case, what it publishes is
-recorded, and what is replayed to it is what it has published. Nothing is written outside the archive's directory. When
-the bad client is gone nothing of it is left, and the archive can be closed and opened again.
+The rules: nothing crashes, hangs or is raised; a request that can be read and that its sender may send is answered; an
+unreadable request is reported, and so is one for an unknown session; each report is an error of the container's own, of
+bounded length. The other client is answered in every case, what it publishes is recorded, and what is replayed to it is
+what it has published. Nothing is written outside the archive's directory. When the bad client is gone nothing of it is
+left, and the archive can be closed and opened again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CONNECT_TIMEOUT_MS = 5000
 SESSIONS_MAX = 10_000
 """More than an episode begins."""
 FRAGMENT_LIMIT = 10
-"""Of what the archive reads in one turn."""
+"""Fragments that the archive reads in one turn."""
 NULL_INT64 = -(2**63)
 GOOD_CORRELATION_ID = -(2**62)
 CONTROL_SESSIONS = 102
@@ -200,7 +200,7 @@ class BadClient:
         self.requests.open()
         self.assembler = Assembler()
         self.unanswered: dict[int, str] = {}
-        """Requests that are to be answered yet, by their correlation ids."""
+        """Requests without an answer yet, by their correlation ids."""
         self.may_end = False
         """Whether the archive may end the session: it was asked to, or another session on the same stream fails."""
         self.is_closed = False
@@ -252,7 +252,7 @@ class ArchiveRequestEpisode:
         self.rng = random.Random(f"{seed}/{number}")
         self.counts = counts
         self.case = "an archive that begins"
-        """What is being done, for the report of a failure."""
+        """The present action, for the report of a failure."""
         self._next_stream_id = 5000
 
     def run(self, cases: int) -> None:
@@ -302,7 +302,7 @@ class ArchiveRequestEpisode:
         self.published: list[bytes] = []
 
     def _work_well(self) -> None:
-        """What the good client does after each case."""
+        """The good client's action after each case."""
         world, good = self.world, self.good
         check(good.ok("ArchiveIdRequest") == ARCHIVE_ID, "the archive's id is another")
         message = self.rng.randbytes(self.rng.choice([0, 1, 100, 1376, 3000]))
@@ -433,7 +433,7 @@ class ArchiveRequestEpisode:
             self._replace()
 
     def _check_answers(self) -> None:
-        """Whatever the bad client has asked for is answered, at last when the time for it is over."""
+        """Each request of the bad client is answered, at the latest when its time is over."""
         bad, world = self.bad, self.world
         for _ in range(2 * CONNECT_TIMEOUT_MS // 100 + 10):
             if not bad.unanswered:

@@ -1,4 +1,5 @@
-"""What bytes of the archive's schema say, read anew from the layouts that the reference decoders printed.
+"""The meaning of bytes of the archive's schema, read independently from the layouts that the reference decoders
+printed.
 
 Nothing here uses the archive's codecs, so that the fuzzer's model cannot share their mistakes.
 """
@@ -19,7 +20,7 @@ REQUESTS: dict[str, Layout] = {
     for name, layout in _GOLDEN.layouts.items()
     if name.endswith(("Request", "Request2")) or name == "ChallengeResponse"
 }
-"""What a client may send, but for templates that only the archive sends."""
+"""Messages that a client may send, without templates that only the archive sends."""
 NAMES = {layout.template_id: name for name, layout in REQUESTS.items()}
 UNANSWERED = ("KeepAliveRequest", "ChallengeResponse", "CloseSessionRequest")
 CONNECTS = ("ConnectRequest", "AuthConnectRequest")
@@ -42,7 +43,7 @@ class Request:
 
 
 def read_request(data: bytes) -> Request | None:
-    """The request that bytes are; None for a template that is none. Raises Refused for what must be reported."""
+    """The request in bytes; None for another template. Raises Refused for what must be reported."""
     if len(data) < HEADER.size:
         raise Refused("short")
     block_length, template_id, schema_id, version = HEADER.unpack_from(data)

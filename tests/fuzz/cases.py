@@ -19,7 +19,7 @@ CHANNEL = "aeron:udp?endpoint=localhost:20001"
 
 
 def control_messages(world: World) -> dict[str, Callable[[], bytes]]:
-    """What a consensus module, or a tool, says to services."""
+    """Messages of a consensus module, or a tool, to services."""
     rng, position = world.rng, world.model.log_position
     around = (position, position + 32, position - 32, position + 2**40, -1, -2, -(2**63), 2**63 - 1)
     return {
@@ -47,7 +47,7 @@ def _maybe_lost(rng: random.Random) -> dict[str, int]:
 
 
 def log_messages(world: World) -> dict[str, Callable[[], bytes]]:
-    """What a consensus module logs."""
+    """Messages that a consensus module logs."""
     rng, model = world.rng, world.model
     session_id = rng.choice([*model.sessions, 1, 2, 3, 2**40])
     timestamp = rng.randrange(2**40)
@@ -116,7 +116,7 @@ class Episode:
         self.rng = random.Random(f"{seed}/{number}")
         self.counts = counts
         self.case = ""
-        """What is being done, for the report of a failure."""
+        """The present action, for the report of a failure."""
         self._service = service
         self._mutations = mutations
         self._world: World | None = None

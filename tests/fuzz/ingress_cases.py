@@ -1,10 +1,10 @@
 """Cases of bad messages at the ingress of a consensus module: a client that sends whatever it likes, beside good ones.
 
-What must hold: nothing crashes, hangs or is raised out of the duty cycle. What cannot be read is reported, and each
-report is an error of the container's own, of bounded length. The log has exactly what the messages mean that can be
-read and are of an open session, and of clients that may connect; so have the service and the egress of the others. The
-other clients are answered in every case. When the bad client is gone, nothing of it is left; the member takes a
-snapshot, and after a kill it goes on from its files with the same sessions.
+The rules: nothing crashes, hangs or is raised out of the duty cycle. An unreadable message is reported, and each report
+is an error of the container's own, of bounded length. The log has exactly what the messages mean that can be read and
+are of an open session, and of clients that may connect; so have the service and the egress of the others. The other
+clients are answered in every case. When the bad client is gone, nothing of it is left; the member takes a snapshot, and
+after a kill it continues from its files with the same sessions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MARGIN_MS = 1_000
 LOG_PAYLOAD_MAX = 64 * 1024 // 8 - HEADER_LENGTH
 TERM_ID = 0
 RESOURCES_MAX = 50
-"""Of the consensus module, while clients connect that nobody hears."""
+"""Most resources of the consensus module while clients connect that nobody hears."""
 
 _MUTATIONS: dict[str, Mutation] = {**MUTATIONS, endless.__name__: endless}
 
@@ -65,13 +65,13 @@ class IngressEpisode:
         "ChallengeResponse",
         "AdminRequest",
     )
-    """What is read of the stream."""
+    """The part of the stream that was read."""
 
     def __init__(self, seed: int, number: int, counts: Counter[str]) -> None:
         self.rng = random.Random(f"{seed}/{number}")
         self.counts = counts
         self.case = "a member that begins"
-        """What is being done, for the report of a failure."""
+        """The present action, for the report of a failure."""
         self._next_stream_id = 30_000
         self._connects: list[tuple[int, str]] = []
         """Response stream and channel of clients that may get a session."""
@@ -83,7 +83,7 @@ class IngressEpisode:
         """All events that the log must have, in order."""
         self._seen = 0
         self._expected: list[tuple[Event, bool]] = []
-        """What is to come next, and whether it may be missing."""
+        """The next expected message, and whether it may be missing."""
         self._heard: dict[int, int] = {}
         """By session of a good client: of how many events the client has heard."""
         self._reports = 0
@@ -362,7 +362,7 @@ class IngressEpisode:
         return [event[2] for event in self._log[begin:] if event[:2] == ("message", session_id)]
 
     def _leave(self) -> None:
-        """The bad client goes without a word, and another comes."""
+        """The bad client disappears, and another comes."""
         self._lost |= self.own
         self._bad_is_gone()
         self.world.wait(2 * SESSION_TIMEOUT_MS // 100, step_ms=10)
@@ -372,7 +372,7 @@ class IngressEpisode:
         self._new_bad()
 
     def _end(self) -> None:
-        """Nothing is left of the bad client; the member takes a snapshot, and goes on from its files after a kill."""
+        """Nothing is left of the bad client; the member takes a snapshot, and continues from its files after a kill."""
         self.case = "the end of the episode"
         self._leave()
         self._bad_is_gone()

@@ -1,4 +1,5 @@
-"""A second opinion on what an agent does: upstream's rules written anew, small and slow, over frames and numbers.
+"""A second opinion on what an agent does: upstream's rules written a second time, small and slow, over frames and
+numbers.
 
 It is told of each frame that is sent and of each duty cycle, and says what the service is called with, what is
 acknowledged, which errors are counted, and how the agent ends.
@@ -40,7 +41,7 @@ class Log:
 
 
 class Join(NamedTuple):
-    """What a JoinLog asked for."""
+    """The request of a JoinLog."""
 
     log_position: int
     max_log_position: int
@@ -72,7 +73,7 @@ class Ack(NamedTuple):
 
 
 class World(Protocol):
-    """What the model asks of the driver, which is not what is tested."""
+    """The model's view of the driver, which is not under test."""
 
     def find_log(self, channel: str, stream_id: int, session_id: int) -> tuple[Log, int] | None:
         """The log that a subscription would see, and where; None when it would wait. Raises Refused."""

@@ -1,8 +1,8 @@
 """Cases of damaged recordings: a small member, one of whose files becomes a bad one, read strictly and permissively.
 
-What must hold: nothing crashes or hangs; a read raises a RecordingError in mode strict, in mode permissive only where a
-file is missing, and it names the file, and of a segment file offset and log position; rows before the damage, and from
-the next frame behind it on, are the right ones; and what is damaged is told once.
+The rules: nothing crashes or hangs; a read raises a RecordingError in mode strict, in mode permissive only where a file
+is missing, and it names the file, and of a segment file offset and log position; rows before the damage, and from the
+next frame behind it on, are the right ones; and what is damaged is told once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ABOUT_THE_LOG = ("committed", "leadership_term_id", "recording_id")
 
 
 class Outcome:
-    """What came of a read."""
+    """The result of a read."""
 
     def __init__(self, table: pa.Table, error: RecordingError | None) -> None:
         self.table = table
@@ -156,7 +156,7 @@ class RecordingEpisode:
         self.rng = random.Random(f"{seed}/{number}")
         self.counts = counts
         self.case = ""
-        """What is being done, for the report of a failure."""
+        """The present action, for the report of a failure."""
 
     def run(self, cases: int) -> None:
         """Runs the cases. Raises Disagreement, or whatever else went wrong."""
@@ -254,7 +254,7 @@ class RecordingEpisode:
         return Outcome(pa.Table.from_batches(batches, schema(view)), error)
 
     def _read_both(self, view: str) -> Outcome:
-        """What a permissive read gives, when that and a strict one keep what holds for all views."""
+        """The rows of a permissive read, when that and a strict one keep the rules of all views."""
         self.case = f"{self.case.removesuffix(']').partition(' [')[0]} [{view}]"
         strict, permissive = self._read(view, "strict"), self._read(view, "permissive")
         if isinstance(permissive.error, RecordingUnavailableError):

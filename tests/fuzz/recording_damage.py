@@ -21,17 +21,17 @@ class Field(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What a mutation made."""
+    """The result of a mutation."""
 
     content: bytes | None
-    """Of the file; none when there is no file any more."""
+    """The content of the file; None when there is no file any more."""
     begin: int
     end: int
     """The bytes that are not to be believed, by their offsets in the file."""
 
 
 type Mutation = Callable[[random.Random, bytes, int, Sequence[Field]], Damage]
-"""Of a file with this content, of which so many bytes are in use, with these fields."""
+"""Called with a file's content, the number of bytes in use, and the fields."""
 
 
 def _put(content: bytes, offset: int, data: bytes) -> Damage:
@@ -90,7 +90,7 @@ def missing(rng: random.Random, content: bytes, used: int, fields: Sequence[Fiel
 
 
 def grown(rng: random.Random, content: bytes, used: int, fields: Sequence[Field]) -> Damage:
-    """The file goes on behind its end, which does not matter."""
+    """The file continues behind its end, which does not matter."""
     return Damage(content + rng.randbytes(rng.choice([1, 32, 5000])), len(content), len(content))
 
 

@@ -25,7 +25,7 @@ class Sabotaged(RecordingService):
             super().on_session_message(session, timestamp, buffer, header)
 
     def sabotage(self, *message: Any) -> None:
-        """What happens instead."""
+        """The action in its place."""
 
 
 class Losing(Sabotaged):

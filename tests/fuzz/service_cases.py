@@ -1,8 +1,8 @@
 """Cases of bad messages on the control stream of a consensus module: a tool that says whatever it likes, as a service.
 
-What must hold is what holds for the ingress, see :mod:`tests.fuzz.ingress_cases`. What can be read of timers, sessions
-to be closed and messages of a service is done, as the stream is open to the node's own programs only; acknowledgements
-that nobody waits for change nothing, and snapshots are taken all the time.
+The rules are those of the ingress, see :mod:`tests.fuzz.ingress_cases`. Readable timers, sessions to close and messages
+of a service are carried out, as the stream is open to the node's own programs only; acknowledgements that nobody waits
+for change nothing, and snapshots are taken all the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.member_world import HEADER_LENGTH
 
 SERVICE_IPC_EPISODE_LENGTH = 100
 TICK_MS = 8
-"""Of the wheel of timers: one may fire so much later."""
+"""Tick of the timer wheel: a timer may fire that much later."""
 
 
 class ServiceIpcEpisode(IngressEpisode):

@@ -23,7 +23,7 @@ MARK_BEGIN, MARK_SECTION, MARK_END = 0, 1, 2
 
 @dataclass
 class Loaded:
-    """What a loader makes of a snapshot."""
+    """The result of loading a snapshot."""
 
     session_ids: list[int] = field(default_factory=list)
     time_unit: int = NULL_VALUE
@@ -110,7 +110,7 @@ def laid_out(frames: list[Frame]) -> list[LogFrame]:
 
 
 def load(frames: list[LogFrame]) -> tuple[Loaded, list[bytes]]:
-    """What a loader and then the service must find. Raises Refused."""
+    """The state that a loader and then the service must find. Raises Refused."""
     loaded = Loaded()
     if not frames:
         raise Refused("ArchiveError")
@@ -186,7 +186,7 @@ class SnapshotEpisode:
         self._kinds = ["reordered", *mutations] if mutations is MUTATIONS else list(mutations)
         self.counts = counts
         self.case = ""
-        """What is being done, for the report of a failure."""
+        """The present action, for the report of a failure."""
         self._service = service
 
     def run(self, cases: int) -> None:

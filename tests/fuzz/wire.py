@@ -1,4 +1,5 @@
-"""What bytes of the cluster's schema say, read anew from the layouts that the reference decoders printed.
+"""The meaning of bytes of the cluster's schema, read independently from the layouts that the reference decoders
+printed.
 
 Nothing here uses the container's codecs, so that the fuzzer's model cannot share their mistakes.
 """

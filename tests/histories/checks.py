@@ -1,7 +1,7 @@
-"""What must be true of every history: what the package says of it is what a plain reader finds in the files.
+"""The rule for every history: the package reports what a plain reader finds in the files.
 
-The plain reader (:mod:`tests.plain_decoder`) shares no code with the package. What is checked here needs no session of
-Spark: batches, streams by their readers, replays, and damage. The tests of Spark have ingest and audit of a few seeds.
+The plain reader (:mod:`tests.plain_decoder`) shares no code with the package. These checks need no session of Spark:
+batches, streams by their readers, replays, and damage. The tests of Spark have ingest and audit of a few seeds.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def check_replay(cluster: WrittenCluster) -> None:
 
 
 def answers(rows: Sequence[Row]) -> list[tuple[int, int, bytes]]:
-    """What the service sends to whom, by a model of it."""
+    """The service's messages by receiver, from a model of it."""
     sessions: list[int] = []
     count = total = 0
     found = []
@@ -338,7 +338,7 @@ def ending(files: MemberFiles, whole: Sequence[Frame], damage: Damage) -> Ending
 
 
 def check_damage(cluster: WrittenCluster, rng: random.Random) -> None:
-    """What damage does not touch is read as before or an error says that it is missing; nothing else appears."""
+    """Undamaged parts are read as before or an error reports them missing; nothing else appears."""
     files = rng.choice(cluster.members)
     _check_damage(cluster, files, rng, None)
     # A power cut, or a disk that has lost what was written last.

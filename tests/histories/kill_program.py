@@ -1,7 +1,7 @@
-"""What is killed over a random history: a stream, an ingest, a batch, a replay and an audit, one after the other.
+"""The program killed over a random history: a stream, an ingest, a batch, a replay and an audit, one after the other.
 
 Arguments: Spark's master, a directory for what it writes, and the directories of the members. It may be started again
-after any end; stream and ingest go on from their checkpoints then. The last thing it writes is ``result.json``.
+after any end; stream and ingest then continue from their checkpoints. The last thing it writes is ``result.json``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rows_of(frame: DataFrame) -> list[list[Any]]:
 
 
 def stream(spark: SparkSession, options: SourceOptions, directory: Path) -> DataFrame:
-    """What a stream into Parquet files has written, from its checkpoint on."""
+    """The rows that a stream into Parquet files has written, from its checkpoint on."""
     rows = (
         spark.readStream.format(FORMAT)
         .options(member="all", max_bytes_per_batch=BYTES_PER_BATCH)

@@ -1,8 +1,8 @@
 """Random kills over a random history: of Spark's driver, of executors, and of Python workers.
 
 Stream, ingest, batch, replay and audit run in a program of their own, which is started again until it comes to its end.
-What they have found then is what a plain reader finds. With Spark's ``local-cluster`` executors are processes; in
-``local`` mode the driver is the executor.
+Their results then equal those of a plain reader. With Spark's ``local-cluster`` executors are processes; in ``local``
+mode the driver is the executor.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _MARKS = {EXECUTOR: b"CoarseGrainedExecutorBackend", WORKER: b"pyspark.daemon"}
 
 
 def describe(member_id: int, position: int, timestamp: int | None, session_id: int | None, payload: Any) -> list[Any]:
-    """What is compared of a row."""
+    """The columns compared in a row."""
     return [member_id, position, timestamp or 0, session_id or 0, bytes(payload or b"").hex()]
 
 
 @dataclass
 class Kills:
-    """What was killed: how often each kind."""
+    """The number of kills of each kind."""
 
     counts: Counter[str] = field(default_factory=Counter)
     starts: int = 0

@@ -1,4 +1,4 @@
-"""What must be true of every history in Spark: ingest has the committed messages, and the audit knows damage."""
+"""The rules for every history in Spark: ingest has the committed messages, and the audit knows damage."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from tests.replay_services import NUMBER, STATE
 
 BEGIN_MS = 1_700_000_000_000
 SESSION_ID_OFFSET = 12
-"""Of a frame's header."""
+"""In a frame's header."""
 OTHER_SESSION = 4711
 """The Aeron session of frames that came from another member's archive."""
 
@@ -49,7 +49,7 @@ class Snapshot:
 
 @dataclass
 class MemberFiles:
-    """What a member has."""
+    """The files of a member."""
 
     base_dir: Path
     member_id: int

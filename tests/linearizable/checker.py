@@ -30,7 +30,7 @@ class NoCheckerError(Exception):
 
 
 class Verdict(NamedTuple):
-    """What the checker says of a history."""
+    """The checker's verdict on a history."""
 
     outcome: Outcome
     text: str

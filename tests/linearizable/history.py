@@ -25,7 +25,7 @@ type Op = Literal["read", "write", "cas", "add"]
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """What a client asks, and what came of it."""
+    """A client's request, and its result."""
 
     client: int
     key: str

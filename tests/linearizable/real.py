@@ -17,7 +17,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 SERVICE = "tests.linearizable.registers:RegisterService"
 LIMIT_S = 180.0
 ANSWERS = 50
-"""Of each client before a leader is killed, after that, and once it is back."""
+"""Answers to each client before a leader is killed, after that, and once it is back."""
 
 
 def record(

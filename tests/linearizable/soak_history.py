@@ -1,7 +1,7 @@
 """The history of a soak's clients: what they add to accounts and get of them, as registers.
 
-A soak may last for days, so its history is checked whenever the cluster rests, and begins anew with what the accounts
-have there.
+A soak may last for days, so its history is checked whenever the cluster rests, and starts again with the balances
+there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SNAPSHOT = 0
 
 
 class SoakHistory:
-    """What clients of the sequenced ledger ask of accounts, by client and sequence.
+    """Requests of the sequenced ledger's clients, by client and sequence.
 
     Args:
         path: of the file that the checker reads, the last one of the soak.
@@ -66,7 +66,7 @@ class SoakHistory:
             self._history.end(operation, self._values.pop((client, sequence), None))
 
     def check(self, accounts: Mapping[int, int]) -> str:
-        """Check what was recorded so far, and go on from these values; return what the checker says.
+        """Check the history so far, and continue from these values; return the checker's verdict.
 
         Args:
             accounts: what all members have now, while no client has a command under way.

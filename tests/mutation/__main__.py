@@ -126,7 +126,7 @@ def find_tests(worker: Worker, files: Sequence[str]) -> list[Test]:
 
 
 def judge(worker: Worker, mutant: Mutant, tests: Sequence[Test]) -> str:
-    """What became of a mutant: "" when it survived, else what noticed it."""
+    """The fate of a mutant: "" when it survived, else the test that noticed it."""
     ordered = sorted(tests, key=lambda test: (len(test.reached) * max(test.seconds, 0.01), test.name))
     for part in (ordered[:FIRST_TESTS], ordered[FIRST_TESTS:]):
         verdict = _judge(worker, mutant, part) if part else ""
@@ -146,7 +146,7 @@ def _judge(worker: Worker, mutant: Mutant, tests: Sequence[Test]) -> str:
 
 
 class Results:
-    """The mutants that were killed so far, so that a run that ended early goes on where it was."""
+    """The mutants that were killed so far, so that a run that ended early continues where it was."""
 
     def __init__(self, modules: Sequence[str], is_fresh: bool) -> None:
         self._digests = {MODULES[name].path: digest([ROOT / MODULES[name].path]) for name in modules}
@@ -158,7 +158,7 @@ class Results:
         return self._all.setdefault(f"{mutant.file} {self._digests[mutant.file]}", {})
 
     def killed(self, mutant: Mutant) -> str:
-        """What noticed this mutant in a run before, or ""."""
+        """The test that noticed this mutant in an earlier run, or ""."""
         return self._of(mutant).get(mutant.key, "")
 
     def add(self, mutant: Mutant, verdict: str) -> None:

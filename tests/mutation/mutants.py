@@ -1,7 +1,7 @@
 """Makes the mutants of a Cython module: all of them in one syntax tree, of which a number chosen at run time is active.
 
 Cython's own parser reads the module. Each place that can be changed becomes ``original if mutant_is_off(7) else
-changed``, so that one build holds every mutant. What cannot be made this way is in ``planted.toml``.
+changed``, so that one build holds every mutant. ``planted.toml`` has the others.
 """
 
 # ruff: noqa: N802, N815
@@ -45,7 +45,7 @@ ACTIONS = {
     "ACTION_BREAK": ("ACTION_CONTINUE", 2),
     "ACTION_CONTINUE": ("ACTION_BREAK", -2),
 }
-"""What a handler may return, and what it is changed to: its name and the difference."""
+"""A handler's possible results, and their replacements: its name and the difference."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """What names the mutant in every build of the same source."""
+        """The name of the mutant in every build of the same source."""
         return f"{self.file}:{self.line}:{self.column}: {self.mutation}"
 
     def __str__(self) -> str:

@@ -97,7 +97,7 @@ def run(switch: Switch, request: dict[str, Any], answers: int) -> None:
 
 
 def answer_of(switch: Switch, request: dict[str, Any]) -> dict[str, Any]:
-    """What came of a request: what the child wrote, or how it ended."""
+    """The result of a request: the child's output, or how it ended."""
     switch.activate(request["number"])
     reading, writing = os.pipe()
     pid = os.fork()
