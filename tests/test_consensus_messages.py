@@ -237,6 +237,7 @@ def test_a_field_beyond_a_short_block_counts_as_null() -> None:
         ("|1,", "|7,", "member 1 is in this one alone; member 7 is in its one alone"),
         ("{endpoint}", "node9:9001", "consensus of member 1 is node9:9001 there and {endpoint} here"),
         ("|", ",response:1|", "archive response of member {first} is response:1 there and not given here"),
+        ("{endpoint}", "a\n2026 ERROR b:1", "consensus of member 1 is 'a\\n2026 ERROR b:1' there and {endpoint} here"),
     ],
 )
 def test_a_native_member_whose_list_differs_is_reported_once(before: str, after: str, difference: str) -> None:
@@ -269,6 +270,26 @@ def test_a_native_member_whose_list_differs_is_reported_once(before: str, after:
         f"{difference.format(**names)}: give all members the same list"
     )
     assert len(world[2].heard) == 3
+
+
+def test_a_native_member_whose_list_changes_with_each_message_is_reported_four_times() -> None:
+    """Else one that alternates fills the error log; and of a list that differs everywhere the first eight are shown."""
+    world = World(1, 2)
+    publication = world[1].member(2).publication
+    assert isinstance(publication, Publication)
+    vector = next(each for each in SAID if each.message == "CanvassPosition")
+    canvass = codecs.encode(
+        "cluster",
+        "CanvassPosition",
+        **{**vector.fields, "follower_member_id": 1, "protocol_version": NATIVE_PROTOCOL_VERSION},
+    )
+    for count in range(20):
+        others = "|".join(f"{each},h{count}:1,h:2,h:3,h:4,h:5" for each in range(40))
+        assert seam.offer(publication, canvass + others.encode()) > 0
+        world.work()
+    assert len(world[2].errors) == 4
+    assert all(str(each).count(";") == 8 for each in world[2].errors)
+    assert len(world[2].heard) == 20
 
 
 @pytest.mark.parametrize("behind", [b"\xff" * 40, b"x" * 5_000, b"\x00"])

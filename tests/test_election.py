@@ -714,6 +714,30 @@ def test_cm40_a_divergent_log_is_truncated_and_the_election_begins_again() -> No
     assert scene.sent("canvass")[-1] == (1, 100, 1)
 
 
+@pytest.mark.parametrize(("committed", "is_truncated"), [(100, True), (101, False)])
+def test_native_members_take_nothing_back_that_was_committed(committed: int, is_truncated: bool) -> None:
+    scene = Scene(term=1, base=0, position=100, append=200)
+    scene.canvassed()
+    scene.host.commit = committed
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
+    assert bool(scene.sent("begin_truncation")) == is_truncated
+    if not is_truncated:
+        assert scene.state == "INIT"
+        assert (
+            "the log is not truncated: this member has recorded up to 200, and term 1 ends at 100 in the log of member "
+            "0, which leads term 3; committed is 101. No native members take back what was committed, unless"
+        ) in str(scene.host.errors[0])
+
+
+def test_beside_members_of_upstreams_a_member_takes_back_what_a_leader_wants() -> None:
+    """Their rules allow that, and without this member there may be no quorum."""
+    scene = Scene(term=1, base=0, position=100, append=200)
+    scene.canvassed((2, 1, 100), version=1 << 16)
+    scene.host.commit = 150
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
+    assert scene.sent("begin_truncation") == [(1, 100)]
+
+
 def test_a_truncation_that_does_not_end_is_an_error() -> None:
     scene = Scene(term=1, base=0, position=50, append=200)
     scene.canvassed()
@@ -725,7 +749,7 @@ def test_a_truncation_that_does_not_end_is_an_error() -> None:
 
 def test_services_that_applied_what_is_truncated_have_to_start_again() -> None:
     scene = Scene(term=1, base=0, position=150, append=200)
-    scene.canvassed()
+    scene.canvassed((2, 1, 100), version=1 << 16)
     scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
     with pytest.raises(AgentTermination, match="150 applied: the services' state has what the log has lost"):
         scene.step()
@@ -1569,13 +1593,15 @@ def test_a_follower_that_has_completed_its_election_begins_to_forget_its_failure
 
 
 @pytest.mark.parametrize("term_id", [(1 << 63) - 1, (1 << 32) + 3])
-@pytest.mark.parametrize("name", ["request_vote", "canvass_position", "new_leadership_term"])
+@pytest.mark.parametrize("name", ["request_vote", "canvass_position", "new_leadership_term", "commit_position"])
 def test_a_term_that_cannot_be_is_heard_by_nobody(name: str, term_id: int) -> None:
     """It would be persisted, and leave no term to elect a leader in."""
     scene = Scene(term=2, position=60)
     scene.canvassed()
     if name == "new_leadership_term":
         scene.hear_new_term(log_term=2, term=term_id, base=60, commit=60)
+    elif name == "commit_position":
+        scene.hear(name, term_id, 60, 0)
     else:
         scene.hear(name, 2, 60, term_id, 0)
     assert f"member 0 is ignored: its term {term_id} is more than 4294967296 beyond 2" in str(scene.host.errors[0])

@@ -389,6 +389,54 @@ def test_a_member_that_was_wiped_says_what_keeps_it_where_the_leader_has_deleted
     assert leader.report_of("start that one with the archive's and the cluster's directories of a backup")
 
 
+@pytest.mark.parametrize("is_to_leader", [True, False])
+@pytest.mark.parametrize("name", ["CanvassPosition", "RequestVote", "NewLeadershipTerm", "CommitPosition"])
+def test_a_term_that_no_cluster_can_reach_ends_no_term_and_is_reported(name: str, is_to_leader: bool) -> None:
+    """Else one message without a sender that exists begins an election, again and again."""
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    member = leader if is_to_leader else other
+    to, term_id = peer.member(member.member_id), leader.counter_value(239)
+    unreachable = term_id + (1 << 32) + 1
+    say = {
+        "CanvassPosition": lambda: peer.publisher.canvass_position(to, term_id, 0, unreachable),
+        "RequestVote": lambda: peer.publisher.request_vote(to, term_id, 0, unreachable),
+        "NewLeadershipTerm": lambda: peer.publisher.new_leadership_term(
+            to, term_id, -1, -1, -1, unreachable, 96, 96, 96, 7, 0, 4, 0, False
+        ),
+        "CommitPosition": lambda: peer.publisher.commit_position(to, unreachable, 96),
+    }
+    assert say[name]()
+    is_ignored = name == "CanvassPosition" and not is_to_leader  # only leaders answer it
+    if not is_ignored:
+        text = f"{name} of member {absent.member_id} is ignored: its term {unreachable} is more than 4294967296 beyond"
+        world.until(lambda: member.report_of(text))
+    world.run(HEARTBEAT_TIMEOUT_MS // 2)
+    assert leader.is_leading_now
+    assert [each.counter_value(239) for each in (leader, other)] == [term_id] * 2
+    assert not any(each.report_of("unexpected") or each.report_of("a newer term") for each in (leader, other))
+
+
+def test_a_member_takes_back_nothing_that_was_committed_whoever_asks_for_it() -> None:
+    """One message, in the name of a native member, that says that the term ends where it begins."""
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    term_id, committed = leader.counter_value(239), other.commit_position
+    assert committed > 96
+    leader.die()
+    world.until(lambda: other.counter_value(207) == ElectionState.CANVASS)
+    assert peer.publisher.new_leadership_term(
+        peer.member(other.member_id), term_id, term_id + 1, 96, -1, term_id + 1, 96, 96, committed, 7, 0, 4, 0, False
+    )
+    world.until(lambda: other.report_of("the log is not truncated: this member has recorded up to"))
+    world.run(1_000)
+    end = other.store.catalog.descriptor(other.log_recording_id).stop_position
+    assert end == -1 or end >= committed
+    leader.come_back()
+    leader = world.await_leader()
+    assert leader.commit_position >= committed
+
+
 def catchups(member: MemberWorld) -> list[PublicationInfo]:
     """The publications by which the archive of a member replays the log to others."""
     publications = member.cluster.drivers[member.member_id].publications()

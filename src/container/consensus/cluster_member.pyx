@@ -28,6 +28,7 @@ NATIVE_PROTOCOL_VERSION = 1 << 16 | NATIVE_PATCH
 _EXAMPLE = "0,host:9010,host:9020,host:9030,host:9040,host:8010"
 _ATTRIBUTES = "id,ingress,consensus,log,catchup,archive[,archive response[,egress response]]"
 _ENDPOINTS = ("ingress", "consensus", "log", "catchup", "archive", "archive response", "egress response")
+_MAX_DIFFERENCES = 8
 
 
 cdef int compare_log(
@@ -56,6 +57,12 @@ def is_better_log(
 
 cdef int quorum_threshold(Py_ssize_t member_count) noexcept:
     return <int> (member_count // 2 + 1)
+
+
+
+def _plain(text):
+    """A peer's text, as it is where it is short and printable, else as an error shows a value."""
+    return text if text.isprintable() and len(text) <= 80 else shown(text)
 
 
 cdef class ClusterMember:
@@ -288,8 +295,10 @@ cdef class ClusterMembers:
                 continue
             for name, ours, theirs in zip_longest(_ENDPOINTS, member.endpoints.split(","), other.endpoints.split(",")):
                 if ours != theirs:
-                    found.append(f"{name} of member {member_id} is {theirs or 'not given'} there and "
+                    found.append(f"{name} of member {member_id} is {_plain(theirs) or 'not given'} there and "
                                  f"{ours or 'not given'} here")
+        if len(found) > _MAX_DIFFERENCES:
+            found[_MAX_DIFFERENCES:] = [f"{len(found) - _MAX_DIFFERENCES} more"]
         return found
 
     def encode(self):

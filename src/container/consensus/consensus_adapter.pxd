@@ -15,7 +15,7 @@ cdef class ConsensusAdapter(FragmentHandler):
     cdef ClusterMembers _members
     cdef SessionFragmentAssembler _assembler
     cdef bytes _list                            # of members, as this one has it
-    cdef dict _other_lists                      # the last one of a member that differs, by its id
+    cdef dict _other_lists                      # the first few of a member that differ, by its id
     cpdef int poll(self) except -1
     cdef int forget_lost(self) except -1        # what publishers began to send that are gone
     cpdef int close(self) except -1

@@ -32,6 +32,7 @@ cdef enum:
     NO_FLAGS = 0
     MAX_STANDBY_SNAPSHOT_LENGTH = 64 * 1024     # of the message: it is kept, also of who is not authenticated
     MAX_LIST_LENGTH = 4096              # of a list of members that is compared
+    MAX_OTHER_LISTS = 4                 # of one member that are reported
     VERSION_WITHOUT_PROTOCOL = 17       # up to here nothing of upstream's is where ours has the protocol version
 
 cdef int32_t NATIVE_PROTOCOL_VERSION = cluster_member.NATIVE_PROTOCOL_VERSION
@@ -231,17 +232,19 @@ cdef class ConsensusAdapter(FragmentHandler):
 
     cdef int _check_list(
             self, int32_t member_id, int32_t protocol_version, const uint8_t* buffer, size_t length) except -1:
-        """Report, once, a native member whose list of members is not this one's."""
+        """Report each list of a native member that is not this one's once, and the first few of a member alone."""
         cdef const uint8_t* data = buffer + codec.CANVASS_POSITION_ENCODED_LENGTH
         cdef bytes text
+        cdef list known
         length -= codec.CANVASS_POSITION_ENCODED_LENGTH
         if protocol_version != NATIVE_PROTOCOL_VERSION or length > MAX_LIST_LENGTH or (
                 length == <size_t> len(self._list) and memcmp(data, <const char*> self._list, length) == 0):
             return 0
         text = PyBytes_FromStringAndSize(<const char*> data, <Py_ssize_t> length)
-        if self._other_lists.get(member_id) == text:
+        known = self._other_lists.setdefault(member_id, [])
+        if text in known or len(known) == MAX_OTHER_LISTS:
             return 0
-        self._other_lists[member_id] = text
+        known.append(text)
         differences = self._members.differences(text.decode("ascii", "replace"))
         if differences:
             self._handler.on_failed_message(ConfigurationError(

@@ -17,6 +17,7 @@ Better than upstream's:
 * A member whose elections fail again and again for the same reason pauses, longer each time, also where they come to
   an end in between, and does not fill logs and disturb the others at full speed. It still votes.
 * Where ballots are lost, the delay before a nomination grows.
+* Where all members are native, none truncates what it knows to be committed: it reports who asked for that.
 
 Members of upstream's keep their own rules, and with them the guarantee is upstream's. They are counted as their own
 leaders count them, and told no commit position for which they would wait for ever.
@@ -40,6 +41,7 @@ from container.consensus.election_host import (
     NewLeadershipTerm,
     Settings,
 )
+from container.consensus.terms import unreachable
 from container.errors import AgentTermination, Category, ClusterError, ClusterEvent, TimedOutError
 
 _FIRST_PAUSE_NS = 100 * 1_000_000
@@ -47,8 +49,6 @@ _MOST_KINDS = 16
 _MOST_DELAYS = 6
 _LONG_AGO_NS = 24 * 3600 * 1_000_000_000
 _LAST_TERM_ID = (1 << 63) - 1
-# So many elections no member can have missed.
-_MOST_TERMS_AHEAD = 1 << 32
 _VOTE_NO = 0
 _VOTE_YES = 1
 
@@ -390,7 +390,7 @@ class Election:
 
     def on_commit_position(self, leadership_term_id: int, log_position: int, leader_member_id: int) -> None:
         """A leader says up to where its log is committed."""
-        if self.state is _S.INIT:
+        if self.state is _S.INIT or not self._is_term(leadership_term_id, "CommitPosition", leader_member_id):
             return
         if self.leader is not None and self.leader.id == leader_member_id:
             # Whatever its term: leaders before 1.50 sent that of the term before.
@@ -819,11 +819,19 @@ class Election:
         self._enter(_S.FOLLOWER_LOG_REPLICATION, now_ns, "")
 
     def _begin_truncation(self, leader: ClusterMember, message: NewLeadershipTerm, position: int, now_ns: int) -> None:
-        text = (
-            f"truncating the log: this member has recorded up to {self.append_position}, and term "
-            f"{self.log_leadership_term_id} ends at {position} in the log of member {leader.id}, which leads term "
-            f"{message.leadership_term_id}; committed is {self._host.commit_position()}"
+        commit_position = self._host.commit_position()
+        difference = (
+            f"this member has recorded up to {self.append_position}, and term {self.log_leadership_term_id} ends at "
+            f"{position} in the log of member {leader.id}, which leads term {message.leadership_term_id}; committed is "
+            f"{commit_position}"
         )
+        if position < commit_position and not any(member.is_upstream() for member in self._members.members):
+            raise ClusterError(
+                f"the log is not truncated: {difference}. No native members take back what was committed, unless most "
+                "of them have lost their disks, or somebody else speaks in their name: stop all, and start from the "
+                "member with the longest log, or from a backup"
+            )
+        text = f"truncating the log: {difference}"
         self._truncation = (position, text)
         self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
         self._host.begin_truncation(self.log_leadership_term_id, position)
@@ -1063,16 +1071,11 @@ class Election:
         return self._preparation is _Preparation.TO_BEGIN
 
     def _is_term(self, term_id: int, message: str, member_id: int) -> bool:
-        """Whether a term can be. One that is persisted, and is the last there is, leaves none to elect a leader in."""
-        if term_id - self.candidate_term_id <= _MOST_TERMS_AHEAD:
-            return True
-        self._host.report(
-            ClusterError(
-                f"{message} of member {member_id} is ignored: its term {term_id} is more than {_MOST_TERMS_AHEAD} "
-                f"beyond {self.candidate_term_id}, the newest one here"
-            )
-        )
-        return False
+        """Whether a term can be; one that cannot is reported."""
+        error = unreachable(term_id, self.candidate_term_id, message, member_id)
+        if error is not None:
+            self._host.report(error)
+        return error is None
 
     def _hear_of(self, member_id: int) -> None:
         if member_id == self._graceful_closed_leader_id:

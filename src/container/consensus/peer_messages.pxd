@@ -37,5 +37,5 @@ cdef class PeerMessages:
         self, int64_t leadership_term_id, int64_t log_position, int32_t follower_member_id, int flags) except -1
     cdef int on_commit_position(
         self, int64_t leadership_term_id, int64_t log_position, int32_t leader_member_id) except -1
-    cdef int _enter(self, str reason) except -1
+    cdef int _enter(self, str message, int64_t term_id, int32_t member_id, str reason) except -1
     cdef bint _is_of_leader(self, int64_t leadership_term_id, int32_t member_id) except -1

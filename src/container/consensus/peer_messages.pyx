@@ -3,7 +3,8 @@
 Upstream: ConsensusModuleAgent.java (onCanvassPosition to onCommitPosition). Different from it, as in an election
 (container.consensus.election): a leader stands back for a native member that voted in a newer term; a leader of an
 older term is answered, so that it hears of a newer one; and a leader does not answer a member of upstream's that has a
-log with a commit position of 0, for which that would wait for ever.
+log with a commit position of 0, for which that would wait for ever. A term that no cluster can have reached is ignored,
+and reported.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -18,6 +19,8 @@ from container.consensus.member_election_host cimport MemberElectionHost
 from container.consensus.member_status cimport FOLLOWER, LEADER, MemberStatus
 from container.consensus.term_announcer cimport TermAnnouncer
 from container.transport.transport_seam cimport Client
+
+from container.consensus.terms import unreachable
 
 
 cdef class PeerMessages:
@@ -51,6 +54,7 @@ cdef class PeerMessages:
         follower.protocol_version = protocol_version
         if leadership_term_id > term_id and not follower.is_upstream():
             return self._enter(
+                "CanvassPosition", leadership_term_id, follower_member_id,
                 f"a newer term than {term_id}, which this member leads: member {follower_member_id} follows nobody of "
                 f"a term before {leadership_term_id}, in which it voted")
         follower.set_log(log_leadership_term_id, log_position, self._clock.nano_time())
@@ -66,6 +70,7 @@ cdef class PeerMessages:
         """A member wants to lead."""
         if candidate_term_id > self._status.leadership_term_id:
             return self._enter(
+                "RequestVote", candidate_term_id, candidate_member_id,
                 f"unexpected vote request: member {candidate_member_id} for term {candidate_term_id}, and this one is "
                 f"in {self._status.leadership_term_id}")
         return 0
@@ -76,6 +81,7 @@ cdef class PeerMessages:
         cdef int64_t term_id = self._status.leadership_term_id
         if leadership_term_id > term_id:
             return self._enter(
+                "NewLeadershipTerm", leadership_term_id, leader_member_id,
                 f"unexpected new leadership term {leadership_term_id} of member {leader_member_id}, and this one is in "
                 f"{term_id}")
         if leadership_term_id < term_id:
@@ -108,6 +114,7 @@ cdef class PeerMessages:
         """A leader says up to where the log is committed."""
         if leadership_term_id > self._status.leadership_term_id:
             return self._enter(
+                "CommitPosition", leadership_term_id, leader_member_id,
                 f"unexpected commit position {log_position} of member {leader_member_id} in term {leadership_term_id}, "
                 f"and this one is in {self._status.leadership_term_id}")
         if self._is_of_leader(leadership_term_id, leader_member_id):
@@ -118,9 +125,12 @@ cdef class PeerMessages:
         return (self._status.role == FOLLOWER and leadership_term_id == self._status.leadership_term_id
                 and self._status.leader.id == member_id)
 
-    cdef int _enter(self, str reason) except -1:
+    cdef int _enter(self, str message, int64_t term_id, int32_t member_id, str reason) except -1:
+        error = unreachable(term_id, self._status.leadership_term_id, message, member_id)
+        if error is not None:
+            self._elections.report(error)
         # A snapshot that is committed is taken to its end, and a member that terminates does so.
-        if self._elections.can_enter():
+        elif self._elections.can_enter():
             self._elections.enter(False, reason)
         return 0
 
