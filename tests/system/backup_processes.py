@@ -35,6 +35,7 @@ class BackupProcess:
         archive: whose archive it has.
         java_classes: with the main class of Java's backup.
         settings: by our names, or by Aeron's properties where the backup is Java's.
+        archive_properties: of its archive, as Java's.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class BackupProcess:
         archive: ArchiveKind = "native",
         java_classes: Path | None = None,
         settings: dict[str, Any] | None = None,
+        archive_properties: dict[str, str] | None = None,
     ) -> None:
         self.kind, self.directory, self.base_dir = kind, directory, directory / "copy"
         self.cluster_dir, self.archive_dir = self.base_dir / "cluster", self.base_dir / "archive"
@@ -53,7 +55,7 @@ class BackupProcess:
         self.cluster_dir.mkdir(parents=True, exist_ok=True)
         self._archive_kind, self._java_classes = archive, java_classes
         self._endpoints = ",".join(each.endpoints.consensus for each in members)
-        self._settings = settings or {}
+        self._settings, self._archive_properties = settings or {}, archive_properties
         self._ports = PortReservation()
         self._stack = ExitStack()
 
@@ -70,7 +72,9 @@ class BackupProcess:
         """Start all three."""
         self._stack.callback(self._ports.close)
         self.driver = self._stack.enter_context(start_driver(self.directory))
-        self.archive = self._stack.enter_context(LocalArchive(self._archive_kind, self.base_dir, self.aeron_dir))
+        self.archive = self._stack.enter_context(
+            LocalArchive(self._archive_kind, self.base_dir, self.aeron_dir, properties=self._archive_properties)
+        )
         self.archive.start().await_ready()
         self.process = self._stack.enter_context(Process("backup", self._command(), directory=self.directory))
         self.process.start()

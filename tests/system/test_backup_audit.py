@@ -36,6 +36,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
     directory = tmp_path_factory.mktemp("audited")
     with NativeCluster(SERVICE, base_dir=directory / "cluster", environment={"PYTHONPATH": PATHS}) as cluster:
         cluster.start().await_leader()
+        cluster.start_client_driver()
         load = Load(cluster)
         try:
             load.await_more(100)

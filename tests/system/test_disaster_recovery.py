@@ -107,7 +107,7 @@ class Load(EgressListener):
     """A client on a thread of its own that adds one again and again, until the cluster is gone."""
 
     def __init__(self, cluster: NativeCluster) -> None:
-        cluster.start_client_driver()
+        """``cluster`` has a driver for clients."""
         self.answer = 0
         self._is_ending = False
         self._settings = cluster.client_settings()
@@ -145,6 +145,7 @@ def host(tmp_path: Path, cluster: NativeCluster) -> Iterator[BackupHost]:
 
 @pytest.fixture
 def load(cluster: NativeCluster) -> Iterator[Load]:
+    cluster.start_client_driver()
     made = Load(cluster)
     yield made
     made.close()
