@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     class MemberFactory(Protocol):
         """What the fixture ``memory_member`` is."""
 
-        def __call__(self, service: Service | ServiceFactory, **options: Any) -> MemoryMember:
+        def __call__[S: Service](self, service: S | Callable[[], S], **options: Any) -> MemoryMember[S]:
             """Make a member with the options of :class:`~container.testing.memory.memory_member.MemoryMember`."""
 
     class Simulator(Protocol):
@@ -188,7 +188,7 @@ def memory_member() -> Iterator[MemberFactory]:
 
     with ExitStack() as stack:
 
-        def memory_member(service: Service | ServiceFactory, **options: Any) -> MemoryMember:
+        def memory_member[S: Service](service: S | Callable[[], S], **options: Any) -> MemoryMember[S]:
             return stack.enter_context(MemoryMember(service, **options))
 
         yield memory_member

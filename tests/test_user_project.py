@@ -39,7 +39,7 @@ from container.settings.setting import Setting
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = Path(__file__).resolve().parent / "user_project"
 GALLERY = ROOT / "examples" / "gallery"
-RIGHT = ("asyncio_client.py", "blocking.py", "controlled.py", "service.py")
+RIGHT = ("asyncio_client.py", "blocking.py", "controlled.py", "memory_tests.py", "service.py")
 
 
 def test_mypy_strict_accepts_a_users_project_and_the_gallery_and_reports_mistakes(tmp_path: Path) -> None:

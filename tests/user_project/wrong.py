@@ -16,6 +16,7 @@ from container.client import (
     areconnecting,
     reconnecting,
 )
+from container.testing import MemoryMember
 
 misspelt: ClientSettings = {"mesage_timeout": 5.0}  # wrong: Extra key "mesage_timeout"
 mistyped: ClientSettings = {"message_timeout": "5s"}  # wrong: has type "float"
@@ -62,3 +63,16 @@ class Unsure(ControlledEgressListener):
         self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> int:
         return 7
+
+
+class Counter(container.ClusteredService):
+    """A service that a test asks for what it has not."""
+
+    def on_session_message(
+        self, session: container.ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        self.total = 1
+
+
+print(MemoryMember(Counter).service.totl)  # wrong: "Counter" has no attribute "totl"
+MemoryMember(print)  # wrong: "ServiceT" of "MemoryMember" cannot be "None"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
 import msgspec
 
@@ -46,6 +46,16 @@ from container.testing.memory.scripted_messages import decode
 
 type Service = ClusteredService | ServiceHandler
 type ServiceFactory = Callable[[], Service]
+
+# Only checkers know defaults of type variables before Python 3.13: a bare ``MemoryMember`` is one of any service.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    ServiceT = TypeVar("ServiceT", bound=Service, default=Any)
+else:
+    from typing import TypeVar
+
+    ServiceT = TypeVar("ServiceT")
 
 # How often one step may lead to another before the member counts as one that never rests.
 _ROUND_LIMIT = 10_000
@@ -149,7 +159,7 @@ class MemorySession:
             raise ScriptError(f"session {self.id} is closed")
 
 
-class MemoryMember:
+class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a default
     """One member of a cluster, in memory. Use it as a context manager, or call :meth:`close`.
 
     ``service`` is a class or a function that makes a service, so that :meth:`restart` can make a new one; a service
@@ -165,7 +175,7 @@ class MemoryMember:
 
     def __init__(
         self,
-        service: Service | ServiceFactory,
+        service: ServiceT | Callable[[], ServiceT],
         *,
         snapshot: MemorySnapshot | None = None,
         role: Role = Role.LEADER,
@@ -205,8 +215,8 @@ class MemoryMember:
         self._lives = 0
         self.errors: list[BaseException] = []
         """Exceptions of callbacks and errors that the container recorded, oldest first, over all restarts."""
-        self.service: Any = None
-        """The service that runs now."""
+        self.service: ServiceT
+        """The service that runs now. Checkers take it for one of the class that the member was made with."""
         self.cluster_time = time
         """Cluster time, in the member's time unit."""
         if snapshot is not None:
@@ -408,7 +418,8 @@ class MemoryMember:
         self.cluster_time = self._module.timestamp = time
 
     def _start(self, given: Service | ServiceFactory, snapshot: MemorySnapshot | None) -> None:
-        self.service = self._made(given)
+        service: Any = self._made(given)
+        self.service = service
         begin = 0 if snapshot is None else snapshot.log_position
         # Each life is as if on another host: nothing of the state may depend on that.
         driver = MemoryDriver(ManualClock(boot_time_ns(self._lives)), term_length=_TERM_LENGTH)
