@@ -9,7 +9,7 @@ recorded up to it, a term once the log is recorded up to its begin; what a round
 starts from the copy, at any time, finds one to start from or none. Upstream appends them earlier, and one by one.
 
 Other differences: a member that is not acceptable is left for the next one at once; where no member is, that is said.
-A log goes on only where the member has what the copy ends with, byte for byte. A snapshot's copy must have the length
+A log continues only where the member has the end of the copy, byte for byte. A snapshot's copy must have the length
 of the member's. The remains of a failed copy are deleted from the archive. A disk without room ends a round, and not
 the backup.
 """

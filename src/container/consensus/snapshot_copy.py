@@ -40,7 +40,7 @@ class SnapshotCopy:
         """That of the copy that is in progress, or was when it failed."""
 
     def on_signal(self, event: RecordingSignalEvent) -> None:
-        """What the archive says of a recording."""
+        """Note a signal of the archive for a recording."""
         self._signals.append(event)
 
     def run(

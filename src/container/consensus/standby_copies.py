@@ -2,9 +2,9 @@
 
 Upstream: StandbySnapshotReplicator.java. Unlike there
 
-- a snapshot behind the end of the member's log is left: the log must go on from it;
+- a snapshot behind the end of the member's log is left: the log must continue from it;
 - a set is entered into the recording log whole or not at all;
-- what a copy that has failed has left is deleted.
+- the remains of a failed copy are deleted.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class StandbyCopies:
 def later_sets(recording_log: RecordingLog, service_count: int, log_end: int) -> list[list[RecordingLogEntry]]:
     """The snapshots of standbys that are later than the member's own, the latest first, one of each archive.
 
-    Each is whole, with the consensus module's last. Of equal ones that of the archive comes first whose endpoint does.
+    Each is whole, with the consensus module's last. Equal ones come in the order of their archives' endpoints.
 
     Args:
         recording_log: of the member.
