@@ -505,6 +505,28 @@ def test_a_leader_of_a_term_that_no_cluster_can_reach_keeps_nobody_from_a_nomina
     world.until(lambda: peer.take("RequestVote"), 10 * HEARTBEAT_TIMEOUT_MS)
 
 
+@pytest.mark.parametrize(("terms_behind", "is_followed"), [(1, False), (0, True)])
+def test_a_leader_of_an_older_term_ends_no_member_by_its_version(terms_behind: int, is_followed: bool) -> None:
+    """One that stood still while the others were upgraded says what it ran then."""
+    world, leader, [absent, other] = scene()
+    leader.die()
+    world.until(lambda: absent.is_leading_now or other.is_leading_now)
+    leader = world.await_leader()
+    [follower] = [each for each in (absent, other) if each is not leader]
+    [gone] = [each for each in world.members if not each.is_up]
+    peer = ScriptedPeer(world.drivers[gone.member_id].connect("peer"), world.members_text, gone.member_id)
+    world.on_step.append(peer.work)
+    world.run(200)
+    term_id = follower.counter_value(239) - terms_behind
+    version = 200 << 16
+    assert peer.publisher.new_leadership_term(
+        peer.member(follower.member_id), term_id, -1, -1, -1, term_id, 96, 96, 96, 7, 0, 4, version, False
+    )
+    world.run(200)
+    assert (follower.failure is not None or follower.report_of("incompatible version")) == is_followed
+    assert follower.commit_position > 96
+
+
 def test_a_member_takes_back_nothing_that_was_committed_whoever_asks_for_it() -> None:
     """One message, in the name of a native member, that says that the term ends where it begins."""
     world, leader, [absent, other] = scene()

@@ -625,7 +625,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             int64_t term_base_log_position, int64_t log_position, int64_t commit_position, int64_t leader_recording_id,
             int64_t timestamp, int32_t leader_member_id, int32_t log_session_id, int32_t app_version, bint is_startup,
             int32_t protocol_version) except -1:
-        self._check_version(self._cluster_clock.time_unit, app_version)
+        if leadership_term_id >= self._status.leadership_term_id:   # the version of an older leader matters no more
+            self._check_version(self._cluster_clock.time_unit, app_version)
         self._elections.note_leader(leadership_term_id)
         if self._elections.election is None:
             return self._peers.on_new_leadership_term(leadership_term_id, commit_position, leader_member_id)
