@@ -1447,6 +1447,26 @@ def test_a_recorded_term_that_is_empty_is_looked_for_in_the_log_of_upstreams_lea
         assert (scene.sent("drop_empty_term"), scene.election.log_leadership_term_id) == ([(4,)], 3)
 
 
+@pytest.mark.parametrize(
+    ("base", "end", "dropped"), [(120, 120, [6, 5, 4]), (100, 120, [6, 5]), (100, 100, []), (100, -1, [])]
+)
+def test_recorded_terms_that_are_empty_are_dropped_at_once(base: int, end: int, dropped: list[int]) -> None:
+    """Else each takes two answers of the leader, and a member that led after many lost ballots is long in coming."""
+    scene = Scene(term=6, base=100, position=100)
+    scene.host.bases = {3: 60, 4: 100, 5: 100, 6: 100}
+    scene.canvassed()
+    scene.hear_new_term(log_term=6, term=9, base=150, following=(7, 120, 120), version=-1)
+    assert scene.sent("canvass_to") == [(0, 3, 100, 6), (0, 5, 100, 6)]
+    scene.hear_new_term(log_term=3, term=9, base=150, following=(4, base, end), version=-1)
+    assert scene.state == "CANVASS"
+    assert scene.sent("drop_empty_term") == [(each,) for each in dropped]
+    assert scene.election.log_leadership_term_id == 6 - len(dropped)
+    if not dropped:
+        scene.hear_new_term(log_term=5, term=9, base=150, following=(6, 100, 120), version=-1)
+        scene.step()
+        assert scene.sent("new_log_replication") == [(0, RECORDING_ID, 120)]
+
+
 def test_a_leader_of_upstreams_is_refused_once_for_a_vote_however_many_terms_are_to_be_copied() -> None:
     scene = Scene(term=4, base=60, position=100, persisted=9)
     scene.host.bases = {4: 60}

@@ -762,12 +762,17 @@ class Election:
         ):
             # Nothing of this member's last term is here, and upstream's leader does not say whether that is in its log,
             # or is one of those that its recording log leaves out. It says where it begins there when asked before it.
+            # Several such terms are dropped at once where it says so of the first of them.
             if is_of_own_term:
-                self._host.send_canvass_position(
-                    leader, self.log_leadership_term_id - 1, self.append_position, self.leadership_term_id
-                )
+                for term_id in dict.fromkeys((self._first_empty_term(), self.log_leadership_term_id)):
+                    self._host.send_canvass_position(leader, term_id - 1, self.append_position, self.leadership_term_id)
             else:
-                self._drop_empty_term(now_ns)
+                self._drop_empty_terms(message.next_leadership_term_id, now_ns)
+            return
+        if not is_of_own_term and message.next_leadership_term_id != self.log_leadership_term_id:
+            # The first empty term is in its log: those behind it are not, where it goes further than this member's log.
+            if message.next_log_position > self.append_position:
+                self._drop_empty_terms(message.next_leadership_term_id + 1, now_ns)
             return
         last_term = self.log_leadership_term_id
         is_dropped = is_of_own_term and message.next_leadership_term_id == last_term < message.leadership_term_id
@@ -777,7 +782,7 @@ class Election:
             if NULL_POSITION < base < self.append_position:
                 self._begin_truncation(leader, message, base, now_ns)
             else:
-                self._drop_empty_term(now_ns)
+                self._drop_empty_terms(last_term, now_ns)
             return
         # A leader in its election names its own term as the next one even where it is the addressee's. A member that
         # has recorded something of that term then hears of it late, and must not lose it.
@@ -811,15 +816,24 @@ class Election:
             self._replicate(message.next_leadership_term_id, next_base, message.next_log_position, now_ns)
 
     def _is_answer_before_own_term(self, message: NewLeadershipTerm) -> bool:
-        """Whether one of upstream's says where this member's last term, which nothing is recorded of, begins."""
+        """Whether one of upstream's says where the first or last term begins that nothing is recorded of."""
         return (
             message.protocol_version == NULL_VALUE
-            and message.log_leadership_term_id + 1 == message.next_leadership_term_id == self.log_leadership_term_id
+            and message.log_leadership_term_id + 1 == message.next_leadership_term_id
             and self._host.base_of_term(self.log_leadership_term_id) == self.append_position
+            and message.next_leadership_term_id in (self.log_leadership_term_id, self._first_empty_term())
         )
 
-    def _drop_empty_term(self, now_ns: int) -> None:
-        self.log_leadership_term_id = self._host.drop_empty_term(self.log_leadership_term_id)
+    def _first_empty_term(self) -> int:
+        """The first of the terms at the end of the recording log that begin where this member's log ends."""
+        term_id = self.log_leadership_term_id
+        while self._host.base_of_term(term_id - 1) == self.append_position:
+            term_id -= 1
+        return term_id
+
+    def _drop_empty_terms(self, first: int, now_ns: int) -> None:
+        while self.log_leadership_term_id >= first:
+            self.log_leadership_term_id = self._host.drop_empty_term(self.log_leadership_term_id)
         self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
 
     def _replicate(self, leadership_term_id: int, base_position: int, stop_position: int, now_ns: int) -> None:
