@@ -10,7 +10,7 @@ import pytest
 from container.backup.backup_machine import BackupState
 from container.backup.member_answer import BEGIN_ANEW, MemberAnswer, check_same_log, compared_from
 from container.consensus.cluster_member import parse_cluster_members
-from container.errors import ClusterError
+from container.errors import ClusterError, RegistrationError
 from container.testing.memory import transport_probe as seam
 from tests.backup_world import FRAME, INTERVAL_MS, TIMEOUT_NS, Backup, Member, check_copy
 from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, NetworkWorld, recorded
@@ -134,6 +134,27 @@ def test_a_member_that_is_silent_is_left_for_the_next_one(world: MemoryWorld, me
         backup.until_backing_up()
         assert backup.failures() == []
         backup.close()
+
+
+def test_a_member_whose_name_is_not_known_is_left_for_the_next_one(world: MemoryWorld, member: Member) -> None:
+    other = Member(world, 1)
+    other.begin_term()
+    backup = Backup(world, member, other)
+    backup.until(lambda: backup.machine._archive)
+    world.turn()  # the publication to its own archive is there, but no answer
+    world.driver.fail_next_add("exclusive_publication", code=RegistrationError.UNKNOWN_HOST, text="unknown host")
+    backup.until_backing_up()
+    assert backup.failures() == []
+
+
+def test_it_says_where_no_name_is_known(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until(lambda: backup.machine._archive)
+    world.turn()  # the publication to its own archive is there, but no answer
+    world.driver.fail_next_add("exclusive_publication", code=RegistrationError.UNKNOWN_HOST, text="unknown host")
+    backup.until(backup.failures)
+    assert backup.failures() == [f"no member answers as it should: {member.endpoint}: unknown host"]
+    backup.until_backing_up()
 
 
 def test_nobody_answers(world: MemoryWorld, member: Member) -> None:

@@ -45,7 +45,7 @@ from container.consensus.log_orphans import LogOrphans
 from container.consensus.snapshot_copy import SnapshotCopy
 from container.consensus.steps import Deadline, answer, connected, stopped
 from container.error_handlers import ErrorHandler
-from container.errors import ClusterError, ClusterEvent, CodecError, ContainerError, TimedOutError
+from container.errors import ClusterError, ClusterEvent, CodecError, ContainerError, RegistrationError, TimedOutError
 from container.files.catalog import RecordingDescriptor
 from container.files.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
@@ -360,7 +360,7 @@ class ClusterBackupMachine:
                     return found
                 role = "the leader" if found.leader_member_id == found.member.id else "a follower"
                 reasons.append(f"{endpoint} is {role}, source_type={self._settings.source_type}")
-            except (ClusterError, CodecError, TimedOutError) as error:
+            except (ClusterError, CodecError, RegistrationError, TimedOutError) as error:
                 reasons.append(f"{endpoint}: {message_of(error)}")
             finally:
                 self._transport.disconnect()
