@@ -232,7 +232,7 @@ def test_nothing_is_entered_before_the_log_is_recorded_so_far(world: MemoryWorld
 
 
 def test_a_log_that_is_not_recorded_further_begins_again_and_goes_on(world: MemoryWorld, member: Member) -> None:
-    """What was recorded before is not copied twice, although no recording log names it yet."""
+    """The recorded part is not copied twice, although no recording log names it yet."""
     before = member.commit.value
     position = member.grow(4 * FRAME)
     member.take_snapshot()
@@ -512,7 +512,7 @@ def until_in(backup: Backup, state: BackupState) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_member_that_dies_is_left_for_another_one(world: MemoryWorld, member: Member, state: BackupState) -> None:
-    """Whatever the backup is doing: the log goes on with another member's."""
+    """The log continues with another member's, in each state of the backup."""
     member.take_snapshot()
     backup = Backup(world, member, progress_timeout_ns=300 * MS)
     other = Member(world, 1)

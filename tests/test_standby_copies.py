@@ -44,7 +44,7 @@ class Member:
         return archive
 
     def start(self, log_end: int = LOG_END) -> RecordingLogEntry | None:
-        """What a start does with them."""
+        """Let a start look at the snapshots, and return the one that it begins from."""
         copies = StandbyCopies(self.side.context, self.side.archive, self._position, SESSION_IDS.__next__)
         found: RecordingLogEntry | None = self.side.run(copies.run(log_end))
         return found
@@ -53,7 +53,7 @@ class Member:
         return self.archive.store.recorded_position(recording_id)
 
     def positions(self) -> list[int]:
-        """Of the snapshots that count, the consensus module's."""
+        """Snapshots of the consensus module that count."""
         return [each.log_position for each in self.log.entries if each.is_valid_snapshot and each.service_id == -1]
 
     def copied(self) -> list[int]:

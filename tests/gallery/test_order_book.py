@@ -15,7 +15,7 @@ _ANSWERS: msgspec.msgpack.Decoder[Reply | Filled] = msgspec.msgpack.Decoder(Repl
 
 
 def ask(client: MemorySession, request: Place | Cancel) -> list[Reply | Filled]:
-    """What the client received because of a request of its own."""
+    """Messages that the client received because of a request of its own."""
     return [_ANSWERS.decode(answer) for answer in client.send(msgspec.msgpack.encode(request))]
 
 

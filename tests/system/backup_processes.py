@@ -143,7 +143,7 @@ class BackupProcess:
             assert tool.wait(LIMIT_S) == 0, tool.tail()
 
     def snapshot_position(self) -> int:
-        """Of the latest snapshot of the copy, -1 without one."""
+        """Log position of the latest snapshot of the copy, -1 without one."""
         found = [each.log_position for each in read_recording_log(self.cluster_dir) if each.is_valid_snapshot]
         return max(found, default=-1)
 

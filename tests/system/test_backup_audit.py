@@ -68,7 +68,7 @@ def audited(spark: SparkSession, places: list[Path]) -> AuditReport:
 
 
 def failed(report: AuditReport) -> dict[str, list[str]]:
-    """What the checks that fail have found."""
+    """Findings of the checks that fail."""
     return {
         check.name: [found.text for found in check.findings if found.state == "fail"]
         for check in report.checks

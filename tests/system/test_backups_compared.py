@@ -29,7 +29,7 @@ INTERVAL_MS = 3600 * 1000
 
 
 def fields_of(entry: RecordingLogEntry) -> tuple[Any, ...]:
-    """An entry but for its recording, which is a number of the archive that has it."""
+    """An entry without its recording, a number of the archive that has it."""
     return (
         entry.entry_type,
         entry.leadership_term_id,
@@ -66,7 +66,7 @@ def content(backup: BackupProcess, recording_id: int) -> bytes:
 
 
 def shape(backup: BackupProcess, recording_id: int) -> tuple[int, ...]:
-    """What the catalog says of a recording, but for ids, times and the addresses it came from."""
+    """The catalog's entry of a recording, without ids, times and the addresses it came from."""
     found = descriptor(backup, recording_id)
     return (
         found.start_position,
@@ -85,7 +85,7 @@ def counters(backup: BackupProcess) -> dict[int, tuple[str, bytes]]:
 
 
 def mark(backup: BackupProcess) -> dict[str, Any]:
-    """The mark file, but for what is its own process's."""
+    """The mark file, without the fields of its own process."""
     found = read_cluster_mark(backup.cluster_dir)
     own = ("path", "pid", "start_timestamp_ms", "activity_timestamp_ms", "aeron_directory")
     return {name: value for name, value in msgspec.structs.asdict(found).items() if name not in own}
