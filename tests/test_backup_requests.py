@@ -324,8 +324,15 @@ def test_a_start_continues_from_one_that_is_later_than_its_own(tmp_path: Path) -
     log = RecordingLog.open(FileStorage(), str(tmp_path / "cluster"), create=False, file_sync_level=1)
     assert log.invalidate_latest_snapshot()
     for each in taken:
-        fields = [getattr(each, name) for name in StandbySnapshotEntry._fields[:-1]]
-        log.append_standby_snapshot(*fields, f"{ports.host}:{port + 4}")
+        log.append_standby_snapshot(
+            each.recording_id,
+            each.leadership_term_id,
+            each.term_base_log_position,
+            each.log_position,
+            each.timestamp,
+            each.service_id,
+            f"{ports.host}:{port + 4}",
+        )
     log.force()
     log.close()
     assert snapshots() == []

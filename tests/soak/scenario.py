@@ -293,9 +293,14 @@ class Scenario:
         return [member for member in self.cluster.members if self.is_ours(member)]
 
     def our_follower(self) -> LocalMember:
-        """A follower that runs our container."""
+        """A follower that runs our container; where the only member that does so leads, another one takes over first."""
         leader = self.leader()
-        return next(member for member in self.cluster.members if self.is_ours(member) and member is not leader)
+        while self.ours == [leader]:
+            leader.kill()
+            self.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+            self.recover(leader)
+            leader = self.leader()
+        return next(member for member in self.ours if member is not leader)
 
     def inject(self, fault: Fault, choice: random.Random) -> None:
         """Let a fault happen; returns when all members are whole again."""
