@@ -176,8 +176,8 @@ class BackupSettings:
             for each in self.cluster_consensus_endpoints.split(","):
                 if not _is_address(each.strip()) or each.strip().endswith(":0"):
                     yield (
-                        f"cluster_consensus_endpoints={self.cluster_consensus_endpoints!r}: {each.strip()!r} is no "
-                        "address: give host:port of each member, such as host1:9011,host2:9011"
+                        f"cluster_consensus_endpoints={self.cluster_consensus_endpoints!r}: {each.strip()!r} is not "
+                        "an address: give host:port of each member, such as host1:9011,host2:9011"
                     )
         if self.consensus_channel is None:
             yield "consensus_channel must be given, such as aeron:udp?endpoint=backup-host:9111"
