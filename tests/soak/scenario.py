@@ -293,7 +293,7 @@ class Scenario:
         return [member for member in self.cluster.members if self.is_ours(member)]
 
     def our_follower(self) -> LocalMember:
-        """A follower that runs our container; where the only member that does so leads, another one takes over first."""
+        """A follower that runs our container; where our only member leads, another one takes over first."""
         leader = self.leader()
         while self.ours == [leader]:
             leader.kill()
