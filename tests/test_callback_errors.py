@@ -547,9 +547,9 @@ def test_a_failed_snapshot_says_that_there_is_none_and_what_to_do() -> None:
     member.take_snapshot()
     position = member.service.cluster.log_position
     assert member.remarks == [
-        f"no snapshot was taken at logPosition={position} leadershipTermId=1: the state is as it was and the log goes "
-        "on, but this member's next start replays from the snapshot before. Repair the cause, then have a snapshot "
-        "taken again"
+        f"no snapshot was taken at logPosition={position} leadershipTermId=1: the state is unchanged, the log "
+        "continues, and this member's next start replays from the snapshot before. Repair the cause, then have a "
+        "snapshot taken again"
     ]
     member.service.actions["on_take_snapshot"] = raising(SystemExit())
     member.cm.snapshot()
