@@ -59,7 +59,6 @@ cdef int quorum_threshold(Py_ssize_t member_count) noexcept:
     return <int> (member_count // 2 + 1)
 
 
-
 def _plain(text):
     """A peer's text, as it is where it is short and printable, else as an error shows a value."""
     return text if text.isprintable() and len(text) <= 80 else shown(text)
