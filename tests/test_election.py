@@ -185,11 +185,31 @@ def test_a_ballot_without_leader_ends_in_a_canvass() -> None:
     scene = Scene()
     scene.canvassed()
     scene.hear("request_vote", -1, 0, 0, 0)
-    scene.step(999 * MS)
+    scene.step(1_199 * MS)
     assert scene.state == "FOLLOWER_BALLOT"
     scene.step()
     assert scene.state == "CANVASS"
     assert scene.election.leadership_term_id == -1
+
+
+@pytest.mark.parametrize(
+    ("term", "log_term", "is_followed"), [(5, 4, True), (4, 4, False), (6, 4, False), (5, 3, False)]
+)
+def test_a_member_that_is_about_to_nominate_itself_follows_whom_it_voted_for(
+    term: int, log_term: int, is_followed: bool
+) -> None:
+    """Where a member does not vote, the winner waits as long as its voter, and then for a log publication."""
+    scene = Scene(term=4, position=100, is_startup=False)
+    scene.canvassed()
+    scene.hear("request_vote", 4, 100, 5, 2)
+    scene.step(1_200 * MS)
+    scene.step(60_000 * MS)
+    for member_id in (0, 2):
+        scene.hear("canvass_position", 4, 100, 4, member_id)
+    scene.step()
+    assert scene.state == "NOMINATE"
+    scene.hear_new_term(2, log_term=log_term, term=term, base=100, position=100, commit=100)
+    assert scene.state == ("FOLLOWER_REPLAY" if is_followed else "NOMINATE")
 
 
 def test_a_leader_that_enters_an_election_prepares_as_follower() -> None:
@@ -1144,7 +1164,7 @@ def test_a_member_follows_no_leader_of_a_term_before_its_vote() -> None:
     scene = Scene(term=4, position=100, is_startup=False)
     scene.canvassed()
     scene.hear("request_vote", 4, 100, 5, 2)
-    scene.step(1_000 * MS)
+    scene.step(1_200 * MS)
     assert scene.state == "CANVASS"
     for _ in range(9):
         scene.hear_new_term(log_term=4, term=4, base=0, position=150, commit=100)
@@ -1483,7 +1503,7 @@ def test_a_leader_of_upstreams_is_refused_once_for_a_vote_however_many_terms_are
     assert scene.state == "FOLLOWER_LOG_REPLICATION"
     scene.step()
     scene.hear("request_vote", 6, 120, 10, 2)
-    scene.step(1_000 * MS)
+    scene.step(1_200 * MS)
     assert (scene.state, scene.host.persisted) == ("CANVASS", 10)
     scene.hear_new_term(log_term=6, following=(7, 100, 120), **message)
     assert scene.state == "CANVASS"

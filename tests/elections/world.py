@@ -489,8 +489,8 @@ class Member:
         self.commit = log_position
         self._begin()
 
-    def _begin(self) -> None:
-        self.begun_ns = self.now_ns() + self.cluster.random.randrange(4) * TICK_NS
+    def _begin(self, most_ticks: int = 4) -> None:
+        self.begun_ns = self.now_ns() + self.cluster.random.randrange(most_ticks) * TICK_NS
 
     def _is_done(self) -> bool:
         return self.now_ns() >= self.begun_ns
@@ -500,7 +500,7 @@ class Member:
 
     def begin_log_publication(self, append_position: int) -> None:
         assert append_position == len(self.disk.entries)
-        self._begin()
+        self._begin(self.cluster.publication_ticks)
 
     def poll_log_publication(self) -> int | None:
         if self._is_done():
@@ -760,6 +760,8 @@ class Cluster:
         self.sync_level = 1
         #: How much a copy gets in a turn: fewer than that.
         self.copy_entries = 4
+        #: How long a driver takes to add a log publication: fewer than that.
+        self.publication_ticks = 4
         self.cuts: set[int] = set()
         #: Who does not hear whom: (sender, receiver).
         self.broken: set[tuple[int, int]] = set()

@@ -16,7 +16,8 @@ Better than upstream's:
 * A leader that hears of a newer term stands back in every state, and one that gets no log publication or no followers.
 * A member whose elections fail again and again for the same reason pauses, longer each time, also where they come to
   an end in between, and does not fill logs and disturb the others at full speed. It still votes.
-* Where ballots are lost, the delay before a nomination grows.
+* Where ballots are lost, the delay before a nomination grows. A member waits for the leader that it voted for an
+  interval longer than that waits for votes, and still follows it while it waits to nominate itself.
 * Where all members are native, none truncates what it knows to be committed: it reports who asked for that.
 
 Members of upstream's keep their own rules, and with them the guarantee is upstream's. They are counted as their own
@@ -198,6 +199,8 @@ class Election:
         self._refused_leader_since_ns: int | None = None
         # The term of a leader that was refused until a ballot was over, and that of the vote for which it was.
         self._refused_terms = (NULL_VALUE, NULL_VALUE)
+        # The log with which a member of upstream's was answered without a commit position, and for how long once.
+        self._answered: dict[int, tuple[tuple[int, int] | None, int]] = {}
         self._time_of_last_leader_ns = now_ns
         if is_node_startup:
             # The file says no more than that it voted, or asked for votes.
@@ -372,7 +375,12 @@ class Election:
         elif state is _S.FOLLOWER_BALLOT or state is _S.CANDIDATE_BALLOT:
             if message.leadership_term_id == self.candidate_term_id:
                 self._follow(leader, message)
-        elif state is not _S.NOMINATE:
+        elif state is _S.NOMINATE:
+            # The one it voted for, whose ballot took longer than this member waited.
+            is_of_own_log = message.log_leadership_term_id == self.log_leadership_term_id
+            if is_of_own_log and message.leadership_term_id == self.candidate_term_id:
+                self._follow(leader, message)
+        else:
             if message.leadership_term_id < self.log_leadership_term_id:
                 # Upstream's leader waits for its followers for ever, unless it hears of a newer log.
                 self._host.send_canvass_position(
@@ -509,7 +517,9 @@ class Election:
         return work_count
 
     def _follower_ballot(self, now_ns: int) -> int:
-        if now_ns < self._time_of_last_state_change_ns + self._settings.election_timeout_ns:
+        # Where not all vote, its candidate waits as long for the votes, and then for a log publication.
+        limit_ns = self._settings.election_timeout_ns + self._settings.leader_heartbeat_interval_ns
+        if now_ns < self._time_of_last_state_change_ns + limit_ns:
             return 0
         self._lost_ballots += 1
         self._enter(_S.CANVASS, now_ns, "no leader after the ballot")
@@ -724,7 +734,11 @@ class Election:
                 if (
                     quorum_position == 0
                     and self.append_position > 0
-                    and not (is_answer and self._is_different(member, log_leadership_term_id))
+                    and not (
+                        is_answer
+                        and self._is_different(member, log_leadership_term_id)
+                        and self._is_first_answer(member)
+                    )
                 ):
                     return
             self._host.publish_new_leadership_term(
@@ -743,6 +757,16 @@ class Election:
         return member.log_position > NULL_POSITION and (
             member.log_position != self.append_position or NULL_POSITION < next_base < self.append_position
         )
+
+    def _is_first_answer(self, member: ClusterMember) -> bool:
+        """Whether a member has not been answered with its present log: a second answer may find it with another one."""
+        now_ns = self._host.now_ns()
+        log = member.leadership_term_id, member.log_position
+        former_log, until_ns = self._answered.get(member.id, (None, now_ns))
+        if log == former_log and now_ns < until_ns:
+            return False
+        self._answered[member.id] = log, now_ns + self._settings.leader_heartbeat_timeout_ns
+        return True
 
     # As follower
 
