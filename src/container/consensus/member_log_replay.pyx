@@ -51,8 +51,8 @@ cdef class MemberLogReplay:
             work_count = 1
         except ArchiveError as error:
             raise ClusterError(
-                f"the log cannot be replayed up to {self._stop_position}: {message_of(error)}; if its recording is "
-                "damaged, take the archive's and the cluster's directories from a backup, or, beside members that have "
+                f"the log cannot be replayed up to {self._stop_position}: {message_of(error)}; this member tries "
+                "again. If its recording is damaged, take the archive's and the cluster's directories from a backup, or, beside members that have "
                 "the log from 0 on, let this one begin with empty directories") from error
         return work_count
 
