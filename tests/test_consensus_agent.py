@@ -1137,7 +1137,7 @@ def test_a_snapshot_without_space_for_it_is_refused_and_the_cluster_goes_on(togg
         world.set_toggle(toggle)
         world.until(lambda: world.toggle != toggle)
         assert (world.toggle, world.state, world.failure) == (NEUTRAL, "ACTIVE", None)
-        assert world.report_of("no snapshot is taken, and the cluster goes on: ")
+        assert world.report_of("no snapshot is taken, and the cluster continues: ")
         assert "low storage threshold=" in str(world.agent.snapshot_failure)
     world.settle()
     assert world.commit_position == position

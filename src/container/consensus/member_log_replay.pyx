@@ -52,8 +52,8 @@ cdef class MemberLogReplay:
         except ArchiveError as error:
             raise ClusterError(
                 f"the log cannot be replayed up to {self._stop_position}: {message_of(error)}; this member tries "
-                "again. If its recording is damaged, take the archive's and the cluster's directories from a backup, or, beside members that have "
-                "the log from 0 on, let this one begin with empty directories") from error
+                "again. If its recording is damaged, take the archive's and the cluster's directories from a backup, "
+                "or, beside members that have the log from 0 on, let this one begin with empty directories") from error
         return work_count
 
     def is_done(self):
