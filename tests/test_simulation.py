@@ -583,7 +583,7 @@ def test_a_child_that_goes_on_with_the_simulation_does_not_fork_again_and_again(
         "    print(error, flush=True)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, cwd=ROOT)
-    assert "a callback forked, and the child went on" in done.stdout
+    assert "a callback forked, and the child continued" in done.stdout
 
 
 def test_the_package_that_is_missing_is_named() -> None:

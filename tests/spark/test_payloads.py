@@ -287,7 +287,7 @@ def test_a_time_outside_of_what_spark_has_is_an_error_of_its_row_alone(count: in
 @pytest.mark.parametrize("name", OF_ANOTHER_TYPE)
 def test_what_a_function_gives_of_another_type_is_an_error_and_is_not_cut(name: str) -> None:
     bad, good = decode("unchecked", name.encode(), b"")
-    assert re.match(r"TypeError: .* is no (whole number|date|timedelta|datetime)$", bad.pop("decode_error"))
+    assert re.match(r"TypeError: .* is not a (whole number|date|timedelta|datetime)$", bad.pop("decode_error"))
     assert set(bad.values()) == {None}
     assert (good["number"], good["numbers"], good["day"], good["length"], good["decode_error"]) == (
         1,

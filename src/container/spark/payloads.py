@@ -507,7 +507,7 @@ def _whole_number(value: Any) -> Any:
 def _instance_of(kind: type, but: type | None = None) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if not isinstance(value, kind) or (but is not None and isinstance(value, but)):
-            raise TypeError(f"{value!r} is no {kind.__name__}")
+            raise TypeError(f"{value!r} is not a {kind.__name__}")
         return value
 
     return check
