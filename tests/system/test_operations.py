@@ -275,7 +275,7 @@ def test_each_command_of_the_page_exists(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(found) > 5
     for each in found:
         words = shlex.split(each)
-        needs = {"run": ["a:B"], "dev": ["a:B"], "node": ["--config", "node.toml"]}.get(words[0], [])
+        needs = {"run": ["a:B"], "dev": ["a:B"], "node": ["--config", "node.toml"], "pipeline": ["a"]}.get(words[0], [])
         assert callable(_parse([*words, *needs]).command), each
 
 
