@@ -238,7 +238,6 @@ PLAN: dict[str, Plan] = {
     "docs/security.md: Say who may do what (toml)": Elsewhere(
         "tests/test_security.py::test_operators_of_the_document_may_ask_for_a_snapshot_and_others_may_not"
     ),
-    "docs/security.md: Audit the dependencies (sh)": Commands(),
     "docs/settings.md: Settings (toml)": Elsewhere(
         "tests/system/test_documents.py::test_the_configuration_file_is_taken"
     ),

@@ -692,7 +692,8 @@ def test_what_is_no_regular_file_is_an_error_and_neither_blocks_nor_is_read(
     except PermissionError as error:
         pytest.skip(f"no device can be made here: {error}")
     with pytest.raises(
-        (ContainerError, OSError), match=f"{tmp_path}.*(not a regular file|symbolic link)|not a regular file.*{tmp_path}"
+        (ContainerError, OSError),
+        match=f"{tmp_path}.*(not a regular file|symbolic link)|not a regular file.*{tmp_path}",
     ):
         read(tmp_path / name)
 
