@@ -23,6 +23,7 @@ from typing import Annotated
 import msgspec
 
 import container
+from container import read_snapshot, write_snapshot
 from container.api import (
     ClientSession,
     CloseReason,
@@ -34,7 +35,6 @@ from container.api import (
     SnapshotPublication,
     TimeUnit,
 )
-from container.snapshots import read_snapshot, write_snapshot
 
 # --- limits: of one request, and of what is kept
 

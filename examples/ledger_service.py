@@ -20,6 +20,7 @@ import struct
 import msgspec
 
 import container
+from container import read_snapshot, write_snapshot
 from container.api import (
     ClientSession,
     CloseReason,
@@ -30,7 +31,6 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.snapshots import read_snapshot, write_snapshot
 
 TRANSFER = struct.Struct("<qqqq")
 """Client id, number, account, amount."""

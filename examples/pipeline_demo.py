@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 from container.errors import ContainerError
 from container.files.segments import segment_file_name, segment_position
 from container.recordings import open_member, read
+from container.testing import wait_until
 from container.testing.archive import ArchiveKind
 from container.testing.cluster import LocalCluster, Service
-from container.testing.processes.process import wait_until
 from examples.auction_client import AuctionClient
 from examples.auction_service import AuctionService, PlaceBid
 

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGE_SETS = ("demo", "spark", "test", "check")
+PACKAGE_SETS = ("demo", "spark", "test", "check", "docs")
 OTHER_SPARKS = ("spark-4.1", "spark-4.2")
 TOP_LEVEL = PYPROJECT["tool"]["setuptools"]["py-modules"]
 

@@ -12,6 +12,8 @@ Aeron C library. Its modules stand in :mod:`container.testing.processes`:
 - :mod:`container.testing.cluster`: clusters of 1, 3 or 5 members with their services, and handles to each part.
 - :mod:`container.testing.archive`: an archive as a process, Java's or this package's.
 - :mod:`container.testing.network`: a network of their own, from which members can be cut off (Linux, as root).
+
+:func:`wait_until` waits for a state of any of these, with a limit.
 """
 
 from __future__ import annotations
@@ -20,12 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from container.testing.memory.memory_member import LogEntry, MemoryMember, MemorySession, MemorySnapshot
+    from container.testing.processes.process import wait_until
 
-__all__ = ["LogEntry", "MemoryMember", "MemorySession", "MemorySnapshot"]
+__all__ = ["LogEntry", "MemoryMember", "MemorySession", "MemorySnapshot", "wait_until"]
 
 
 def __getattr__(name: str) -> Any:
     # On first use: the process side does without the compiled modules.
+    if name == "wait_until":
+        from container.testing.processes.process import wait_until
+
+        return wait_until
     if name in __all__:
         from container.testing.memory import memory_member
 

@@ -1,0 +1,77 @@
+"""The public names: one list holds them, the reference has them, and pages and examples use no others."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, all_blocks
+from tests.public_names import LIST, as_text, public_names
+
+NAMES = public_names()
+NOT_FOR_USERS = {"examples/pipeline_demo.py", "examples/ledger_client.py"}
+"""Examples that show this project at work, by means of its own."""
+
+
+def test_the_list_has_all_public_names() -> None:
+    listed, found = set(LIST.read_text(encoding="utf-8").splitlines()), set(as_text(NAMES).splitlines())
+    assert listed == found, (
+        "a public name came or went, which users notice: if that is meant, say so in the changelog and run "
+        f"`./run python -m tests.public_names`; gone: {sorted(listed - found)}, new: {sorted(found - listed)}"
+    )
+
+
+def test_each_module_of_the_reference_says_what_it_is() -> None:
+    for name in NAMES:
+        assert (importlib.import_module(name).__doc__ or "").strip(), name
+
+
+def imports_that_are_not_public(code: str) -> list[str]:
+    """Names that Python code imports from the package and that are not in the list."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "container":
+            public = NAMES.get(node.module or "", [])
+            modules = {f"{node.module}.{alias.name}" for alias in node.names} & {*NAMES}
+            found += [
+                f"{node.module}.{alias.name}"
+                for alias in node.names
+                if alias.name not in public and f"{node.module}.{alias.name}" not in modules
+            ]
+    return found
+
+
+BLOCKS = {
+    key: block.text
+    for key, block in all_blocks().items()
+    if block.language == "python" and not block.document.startswith("docs/design/") and ">>>" not in block.text
+}
+EXAMPLES = [
+    str(path.relative_to(ROOT))
+    for path in sorted((ROOT / "examples").rglob("*.py"))
+    if str(path.relative_to(ROOT)) not in NOT_FOR_USERS
+]
+
+
+@pytest.mark.parametrize("key", BLOCKS)
+def test_a_page_uses_public_names_alone(key: str) -> None:
+    try:
+        found = imports_that_are_not_public(BLOCKS[key])
+    except SyntaxError:
+        pytest.skip("a piece of code that is not whole")
+    assert not found, f"{key}: {found}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_uses_public_names_alone(example: str) -> None:
+    assert not imports_that_are_not_public(Path(ROOT, example).read_text(encoding="utf-8"))
+
+
+def test_a_name_that_is_not_public_is_found() -> None:
+    code = (
+        "from container.client import AeronCluster, Nothing\nfrom container.testing import checks\nimport container\n"
+    )
+    assert imports_that_are_not_public(code) == ["container.client.Nothing"]
