@@ -88,6 +88,19 @@ def test_a_full_driver_directory_is_expected_in_the_words_of_either_driver(prefi
     assert any(re.search(pattern, text) for pattern in FAULTS["fill_driver_directory"].errors)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TimedOutError: ERROR - client timeout from driver",
+        "DriverTimeoutError: ERROR - unexpected close of heartbeat timestamp counter: 116",
+        "TimedOutError: ERROR - service interval exceeded in ns: timeout=4000000000, interval=8015456423",
+        "DriverTimeoutError: ERROR - MediaDriver keepalive: age=30324ms > timeout=5000ms",
+    ],
+)
+def test_a_clock_set_forward_is_expected_to_end_clients_in_all_their_words(text: str) -> None:
+    assert any(re.search(pattern, f"container.errors.{text}") for pattern in FAULTS["step_clock_far"].errors)
+
+
 class CrampedScenario:
     """A cluster whose limited member's driver gives log buffers back after its disk was filled, so many each time."""
 

@@ -44,6 +44,7 @@ _DRIVER_GONE = (  # … its media driver does not answer any more, which takes a
 _GIVEN_UP = (  # … driver or consensus module have given it up.
     r"AgentTermination: ERROR - unexpected Aeron close",
     r"TimedOutError: ERROR - client timeout from driver",
+    r"DriverTimeoutError: ERROR - unexpected close of heartbeat timestamp counter: \d+",  # seen before that notice
     r"TimedOutError: ERROR - service interval exceeded in ns: timeout=4000000000",
 )
 _MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
