@@ -88,6 +88,70 @@ def test_a_full_driver_directory_is_expected_in_the_words_of_either_driver(prefi
     assert any(re.search(pattern, text) for pattern in FAULTS["fill_driver_directory"].errors)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TimedOutError: ERROR - client timeout from driver",
+        "DriverTimeoutError: ERROR - unexpected close of heartbeat timestamp counter: 116",
+        "TimedOutError: ERROR - service interval exceeded in ns: timeout=4000000000, interval=8015456423",
+        "DriverTimeoutError: ERROR - MediaDriver keepalive: age=30324ms > timeout=5000ms",
+    ],
+)
+def test_a_clock_set_forward_is_expected_to_end_clients_in_all_their_words(text: str) -> None:
+    assert any(re.search(pattern, f"container.errors.{text}") for pattern in FAULTS["step_clock_far"].errors)
+
+
+class CrampedScenario:
+    """A cluster whose limited member's driver gives log buffers back after its disk was filled, so many each time."""
+
+    def __init__(self, *given_back: int) -> None:
+        self.given_back = list(given_back)
+        self.free_buffers = 100
+        self.is_running = True
+        self.is_refused = False
+        self.snapshots = 0
+
+    @property
+    def limited_member(self) -> CrampedScenario:
+        return self
+
+    @property
+    def base_disk(self) -> CrampedScenario:
+        return self
+
+    def fill(self) -> None:
+        self.free_buffers = 0
+
+    def free(self) -> None:
+        self.free_buffers = 100
+
+    def ask_for_snapshot(self) -> None:
+        self.free_buffers += self.given_back.pop(0)
+        self.is_refused = self.free_buffers == 0
+        self.snapshots += not self.is_refused
+
+    def has_error(self, _member: object, text: str) -> bool:
+        return self.is_refused and text in "insufficient usable storage for new log"
+
+    def kill(self) -> None:
+        self.is_running = False
+
+    def await_progress(self) -> None:
+        assert self.is_refused, "the fault is over before a log buffer was refused"
+        assert not self.is_running
+
+    def recover(self, _member: object) -> None:
+        assert self.free_buffers, "a member starts on a full disk"
+        self.is_running = True
+
+
+def test_a_driver_directory_is_filled_until_a_log_buffer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "wait_until", ask_some_times)
+    made: Any = CrampedScenario(3, 1, 0)
+    FAULTS["fill_driver_directory"].run(made, random.Random(1))
+    assert (made.snapshots, made.is_running) == (2, True)
+
+
 def test_a_snapshot_is_asked_for_again_only_after_an_election() -> None:
     cluster: Any = RefusingCluster(1, 2, 3)
     checks.take_snapshot(cluster)

@@ -44,6 +44,7 @@ _DRIVER_GONE = (  # … its media driver does not answer any more, which takes a
 _GIVEN_UP = (  # … driver or consensus module have given it up.
     r"AgentTermination: ERROR - unexpected Aeron close",
     r"TimedOutError: ERROR - client timeout from driver",
+    r"DriverTimeoutError: ERROR - unexpected close of heartbeat timestamp counter: \d+",  # seen before that notice
     r"TimedOutError: ERROR - service interval exceeded in ns: timeout=4000000000",
 )
 _MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
@@ -373,17 +374,18 @@ def fill_log_disk(scenario: Scenario, choice: random.Random) -> None:
 def fill_driver_directory(scenario: Scenario, choice: random.Random) -> None:
     """Where a member's driver has its log buffers (``/dev/shm``) is full: the member is lost, the others go on."""
     assert scenario.base_disk is not None
-    member = scenario.limited_member
-    scenario.base_disk.fill()
-    scenario.ask_for_snapshot()
-    wait_until(
-        lambda: not member.is_running or scenario.has_error(member, "insufficient usable storage"),
-        RECOVERY_LIMIT_S,
-        "the driver to refuse a log buffer",
-    )
+    member, disk = scenario.limited_member, scenario.base_disk
+
+    def is_refused() -> bool:
+        # The driver gives log buffers back some time after their use, and a snapshot finds space in them.
+        disk.fill()
+        scenario.ask_for_snapshot()
+        return not member.is_running or scenario.has_error(member, "insufficient usable storage")
+
+    wait_until(is_refused, RECOVERY_LIMIT_S, "the driver to refuse a log buffer")
     member.kill()
     scenario.await_progress()
-    scenario.base_disk.free()
+    disk.free()
     scenario.recover(member)
 
 

@@ -279,8 +279,12 @@ class Scenario:
 
     def let_ours_lead(self) -> LocalMember:
         """The leader, after one of our members has taken over from Java's, if that led."""
+        return self._let_lead(self.is_ours)
+
+    def _let_lead(self, suits: Callable[[LocalMember], bool]) -> LocalMember:
+        """The leader, after each that does not suit has died for another one to take over."""
         leader = self.leader()
-        while not self.is_ours(leader):
+        while not suits(leader):
             leader.kill()
             self.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
             self.recover(leader)
@@ -294,12 +298,7 @@ class Scenario:
 
     def our_follower(self) -> LocalMember:
         """A follower that runs our container; where our only member leads, another one takes over first."""
-        leader = self.leader()
-        while self.ours == [leader]:
-            leader.kill()
-            self.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
-            self.recover(leader)
-            leader = self.leader()
+        leader = self._let_lead(lambda leader: self.ours != [leader])
         return next(member for member in self.ours if member is not leader)
 
     def inject(self, fault: Fault, choice: random.Random) -> None:
