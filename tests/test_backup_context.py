@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,12 @@ from container.backup.backup_arguments import BackupArguments, BackupSettingsArg
 from container.cli.command_line import parse
 from container.common.aeron_defaults import CounterType
 from container.errors import ClusterError, ConfigurationError, MarkFileError
-from container.files.cnc_file import CncFile, read_mark_file
+from container.files.cnc_file import CncFile, CounterRecord, read_mark_file
 from container.files.recording_log import read_recording_log
 from container.node.cluster_node import ClusterNode
+from container.operate.driver_counters import BACKUP_STATES
+from container.operate.node_errors import read_errors
+from container.operate.node_metrics import sample_node
 from container.operate.status import health, read_status
 from container.settings.backup_table import BackupSettings, backup_settings_table
 from container.settings.sources import load_backup_settings
@@ -29,6 +33,7 @@ from tests.limits import LIMIT_S
 from tests.services import Counter
 from tests.test_backup_requests import Credentials
 from tests.test_cluster_node import ask
+from tests.test_metrics import NAMES, values_of
 
 GIVEN: dict[str, Any] = {
     "cluster_consensus_endpoints": "host0:9011,host1:9011",
@@ -154,20 +159,26 @@ class World:
         }
         return ClusterBackup.launch(**(given | settings))
 
-    def counter(self, type_id: CounterType) -> int | None:
+    def counters(self, cluster_id: int = 0) -> list[CounterRecord]:
+        """Those of a backup."""
         file = CncFile.open_ready(Path(self.driver.aeron_dir))
         assert file is not None
         try:
-            return next((each.value for each in file.counters() if each.type_id == type_id), None)
+            types = [each for each in CounterType if each.name.startswith("BACKUP_")]
+            return [each for each in file.counters() if each.type_id in types and each.key_int32(0) == cluster_id]
         finally:
             file.close()
 
-    def await_copy(self, snapshots: int = 0) -> None:
+    def counter(self, type_id: CounterType, cluster_id: int = 0) -> int | None:
+        return next((each.value for each in self.counters(cluster_id) if each.type_id == type_id), None)
+
+    def await_copy(self, snapshots: int = 0, cluster_id: int = 0) -> None:
         """Wait until the backup follows the node, and has copied so many snapshots since its start."""
 
         def is_there() -> bool:
-            is_following = self.counter(CounterType.BACKUP_STATE) == 5
-            return is_following and (self.counter(CounterType.BACKUP_SNAPSHOT_COUNTER) or 0) >= snapshots
+            is_following = self.counter(CounterType.BACKUP_STATE, cluster_id) == 5
+            count = self.counter(CounterType.BACKUP_SNAPSHOT_COUNTER, cluster_id) or 0
+            return is_following and count >= snapshots
 
         wait_until(is_there, LIMIT_S, f"a copy; reported: {self.errors}")
 
@@ -216,6 +227,59 @@ def test_it_copies_shows_what_it_does_and_its_next_life_goes_on(world: World) ->
     assert world.errors == []
 
 
+def test_its_metrics_have_what_its_counters_have(world: World) -> None:
+    cluster_dir = world.directory / "cluster"
+    with world.launch():
+        world.await_copy()
+        found = sample_node(cluster_dir)
+        values = values_of(found)
+        records = {each.type_id: each for each in world.counters()}
+        assert values["aeron_cluster_up"] == values["aeron_cluster_archive_up"] == 1
+        states = {name: value for name, value in values.items() if name.startswith("aeron_cluster_backup_state ")}
+        assert states == {f"aeron_cluster_backup_state {each}": each == "BACKING_UP" for each in BACKUP_STATES}
+        position = records[CounterType.BACKUP_LIVE_LOG_POSITION].value
+        assert values["aeron_cluster_backup_position_bytes"] == position > 0
+        deadline_ms = records[CounterType.BACKUP_QUERY_DEADLINE].value
+        assert values["aeron_cluster_backup_next_query_timestamp_seconds"] == deadline_ms / 1000 > time.time()
+        assert values["aeron_cluster_backup_snapshots_total"] == records[CounterType.BACKUP_SNAPSHOT_COUNTER].value
+        assert values["aeron_cluster_errors_total backup"] == records[CounterType.BACKUP_ERROR_COUNT].value == 0
+        assert 0 <= values["aeron_cluster_mark_file_age_seconds backup"] < 10
+        assert values["aeron_cluster_recorded_position_bytes"] >= position
+        unknown = {name for name in NAMES if "_backup_" in name} - {name.partition(" ")[0] for name in values}
+        assert not unknown, "metrics of a backup that this one has not"
+        assert {each.labels[1:3] for each in found.samples[1:]} == {("0", "")}, "a backup is not a member"
+    assert values_of(sample_node(cluster_dir))["aeron_cluster_up"] == 0
+
+
+def test_events_and_error_log_say_what_it_does(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """As `aeron-cluster errors` reads them, and the log has them."""
+    cluster_dir = world.directory / "said"
+    with caplog.at_level("DEBUG", "container"):
+        with world.launch(cluster_dir=cluster_dir, cluster_id=11, source_type="FOLLOWER", response_timeout_ns="1s"):
+            wait_until(lambda: len(world.errors) > 1, LIMIT_S, "two rounds that fail")
+            (log,) = [each for each in read_errors(cluster_dir, []) if each.source == "backup"]
+            values = values_of(sample_node(cluster_dir))
+        with world.launch(cluster_dir=cluster_dir, cluster_id=11):
+            world.await_copy(cluster_id=11)
+    text = f"no member answers as it should: {world.consensus_endpoint} is the leader, source_type=FOLLOWER"
+    (entry,) = log.errors
+    assert text in entry.text
+    assert entry.count > 1
+    assert values["aeron_cluster_errors_total backup"] > 1
+    events: dict[str, list[dict[str, Any]]] = {}
+    for record in caplog.records:
+        if record.name.startswith("container") and "clusterId=11" in record.getMessage() and hasattr(record, "event"):
+            events.setdefault(record.event, []).append(record.fields)  # type: ignore[attr-defined]
+    expected = {"state": "BACKUP_QUERY", "log_position": -1, "reason": text}
+    assert events["backup_failed"][0] == {"source": "cluster-backup clusterId=11"} | expected
+    (updated,) = events["backup_updated"]
+    assert (updated["member_id"], updated["leadership_term_id"]) == (0, 0)
+    states = [each["state"] for each in events["backup_state"]]
+    assert states[:2] == ["RESET_BACKUP", "BACKUP_QUERY"]
+    assert states[-2:] == ["BACKING_UP", "CLOSED"]
+    world.errors.clear()
+
+
 def test_what_the_cluster_does_not_accept_is_reported_with_its_reason(world: World) -> None:
     with world.launch(cluster_dir=world.directory / "refused", cluster_id=7, credentials_supplier=Supplier(b"raise")):
         wait_until(lambda: world.errors, LIMIT_S, "an error")
@@ -233,7 +297,7 @@ def test_a_caller_may_drive_it(world: World, tmp_path: Path) -> None:
 
     def is_following() -> bool:
         backup.invoke()
-        return world.counter(CounterType.BACKUP_STATE) == 5
+        return world.counter(CounterType.BACKUP_STATE, 9) == 5
 
     wait_until(is_following, LIMIT_S, "a copy")
     backup.close()

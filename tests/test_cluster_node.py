@@ -30,8 +30,8 @@ from container.archive.error_codes import UNAUTHORISED_ACTION
 from container.client import AeronCluster, EgressListener
 from container.common.error_texts import stack_text
 from container.errors import ClosedError, ClusterError, ConfigurationError, ContainerError, MarkFileError, TimedOutError
+from container.files.directory_lock import DirectoryLock
 from container.node.cluster_node import ClusterNode
-from container.node.directory_lock import DirectoryLock
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.process import wait_until
 from tests.file_rights import for_others

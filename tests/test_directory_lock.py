@@ -21,8 +21,8 @@ import container
 from container.errors import AeronError, MarkFileError
 from container.files.cluster_mark_file import ClusterMarkFile
 from container.files.cnc_file import CncFile, read_mark_file
+from container.files.directory_lock import NOTE_NAME, DirectoryLock
 from container.node.cluster_node import aeron_dir_of
-from container.node.directory_lock import NOTE_NAME, DirectoryLock
 from container.node.java_node import JavaNode
 from container.storage.file_storage import FileStorage
 from container.testing.processes.endpoints import PortReservation
@@ -127,7 +127,7 @@ def claim(path: Path) -> None:
 def test_what_a_start_had_claimed_when_it_was_killed_is_free_after_10_s(
     killed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("container.node.directory_lock.LIVENESS_TIMEOUT_MS", 300)
+    monkeypatch.setattr("container.files.directory_lock.LIVENESS_TIMEOUT_MS", 300)
     claim(killed)
     begin = time.monotonic()
     assert is_freed(killed)
@@ -136,7 +136,7 @@ def test_what_a_start_had_claimed_when_it_was_killed_is_free_after_10_s(
 
 def test_what_somebody_claims_who_lives_is_not_freed(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java's start, say: it writes its name right after its claim, and the time only when it is ready."""
-    monkeypatch.setattr("container.node.directory_lock.LIVENESS_TIMEOUT_MS", LIMIT_S * 1000)
+    monkeypatch.setattr("container.files.directory_lock.LIVENESS_TIMEOUT_MS", LIMIT_S * 1000)
     claim(killed)
     waits: list[float] = []
 

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from container.common.aeron_defaults import CounterType
 from container.files.cnc_file import CncFile, CounterRecord
-from container.files.recording_log import read_recording_log
+from container.files.recording_log import RecordingLogEntry, read_recording_log
+from container.operate.marks import read_mark_and_errors
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.java_tools import java_command, resolve_jar
 from container.testing.processes.local_archive import ArchiveKind, LocalArchive
@@ -23,6 +24,17 @@ from tests.system.archive_requests import start_driver
 
 BACKING_UP = 5
 COUNTERS = tuple(each for each in CounterType if each.name.startswith("BACKUP_"))
+
+
+def counters_of(aeron_dir: Path) -> list[CounterRecord]:
+    """Those of the backup of a driver."""
+    file = CncFile.open_ready(aeron_dir)
+    if file is None:
+        return []
+    try:
+        return [each for each in file.counters() if each.type_id in COUNTERS]
+    finally:
+        file.close()
 
 
 class BackupProcess:
@@ -114,13 +126,7 @@ class BackupProcess:
 
     def counters(self) -> list[CounterRecord]:
         """Those of the backup, as its driver shows them."""
-        file = CncFile.open_ready(self.aeron_dir)
-        if file is None:
-            return []
-        try:
-            return [each for each in file.counters() if each.type_id in COUNTERS]
-        finally:
-            file.close()
+        return counters_of(self.aeron_dir)
 
     def counter(self, type_id: CounterType) -> int | None:
         """The value of its counter, None while there is none."""
@@ -157,3 +163,76 @@ class BackupProcess:
     def close(self) -> None:
         """Kill what runs."""
         self._stack.close()
+
+
+class WholeBackup:
+    """`aeron-cluster backup --archive-dir`: backup, media driver and archive in one process.
+
+    Args:
+        directory: of the test; ``directory / "copy"`` is like the base directory of a node.
+        consensus: the consensus endpoints of the members that it may ask.
+        ports: three endpoints of its own: for answers of members, the log, and answers of their archives.
+        source_type: as the setting.
+        network_namespace: of the host that it runs on.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        consensus: Sequence[str],
+        ports: Sequence[str],
+        *,
+        source_type: str = "ANY",
+        network_namespace: str | None = None,
+    ) -> None:
+        self.directory, self.base_dir = directory, directory / "copy"
+        self.cluster_dir, self.aeron_dir = self.base_dir / "cluster", directory / "driver"
+        for name in ("cluster", "archive"):
+            (self.base_dir / name).mkdir(parents=True, exist_ok=True)
+        answers, catchup, archive_answers = ports
+        settings = {
+            "cluster_consensus_endpoints": ",".join(consensus),
+            "cluster_dir": str(self.cluster_dir),
+            "aeron_dir": str(self.aeron_dir),
+            "consensus_channel": f"aeron:udp?endpoint={answers}",
+            "catchup_endpoint": catchup,
+            "member_archive_response_channel": f"aeron:udp?endpoint={archive_answers}",
+            "response_timeout_ns": "2s",
+            "progress_timeout_ns": "5s",
+            "cool_down_interval_ns": "1s",
+            "source_type": source_type,
+        }
+        config = directory / "backup.toml"
+        config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+        command = [sys.executable, "-m", "container", "backup", "--config", str(config)]
+        self.process = Process(
+            "backup",
+            [*command, "--archive-dir", str(self.base_dir / "archive")],
+            directory=directory,
+            network_namespace=network_namespace,
+        )
+
+    def counter(self, type_id: CounterType) -> int | None:
+        """The value of its counter, None while there is none."""
+        return next((each.value for each in counters_of(self.aeron_dir) if each.type_id == type_id), None)
+
+    def await_state(self, state: int) -> None:
+        self.process.wait_until(
+            lambda: self.counter(CounterType.BACKUP_STATE) == state, LIMIT_S, f"state {state} of the backup"
+        )
+
+    def await_position(self, position: int) -> None:
+        """Wait until it follows a member, and has the log up to a position."""
+
+        def is_there() -> bool:
+            live = self.counter(CounterType.BACKUP_LIVE_LOG_POSITION)
+            return self.counter(CounterType.BACKUP_STATE) == BACKING_UP and live is not None and live >= position
+
+        self.process.wait_until(is_there, 2 * LIMIT_S, f"a copy up to {position}")
+
+    def errors(self) -> list[str]:
+        """The texts in its mark file."""
+        return [each.text for each in read_mark_and_errors(self.cluster_dir / "cluster-mark.dat")[1]]
+
+    def entries(self) -> list[RecordingLogEntry]:
+        return list(read_recording_log(self.cluster_dir))

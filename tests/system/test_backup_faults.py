@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,17 +9,13 @@ from typing import Any
 import pytest
 
 from container.common.aeron_defaults import CounterType
-from container.files.cnc_file import CncFile
-from container.files.recording_log import RecordingLogEntry, read_recording_log
-from container.operate.marks import read_mark_and_errors
 from container.testing.processes import network
 from container.testing.processes.local_cluster import LocalMember
 from container.testing.processes.native_cluster import NativeCluster
-from container.testing.processes.network import Host, Network
-from container.testing.processes.process import Process, wait_until
+from container.testing.processes.network import Network
 from tests.limits import LIMIT_S
 from tests.soak import disk
-from tests.system.backup_processes import BACKING_UP, BackupProcess
+from tests.system.backup_processes import BackupProcess, WholeBackup
 from tests.system.conftest import NATIVE
 from tests.system.harness import NodeFactory, run_ledger_client
 from tests.system.test_cluster_backup import commit_position
@@ -32,87 +26,6 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 BACKUP = "backup"
 RESET = 6
-
-
-class BackupHost:
-    """`aeron-cluster backup` with driver and archive in one process, on a host of its own.
-
-    Args:
-        directory: of the test.
-        cluster: that is backed up.
-        host: of the backup.
-    """
-
-    def __init__(self, directory: Path, cluster: NativeCluster, host: Host) -> None:
-        self.directory, self.base_dir = directory, directory / "copy"
-        self.cluster_dir, self.aeron_dir = self.base_dir / "cluster", directory / "driver"
-        for name in ("cluster", "archive"):
-            (self.base_dir / name).mkdir(parents=True)
-        settings = {
-            "cluster_consensus_endpoints": ",".join(each.consensus for each in cluster.endpoints),
-            "cluster_dir": str(self.cluster_dir),
-            "aeron_dir": str(self.aeron_dir),
-            "consensus_channel": f"aeron:udp?endpoint={host.address}:9111",
-            "catchup_endpoint": f"{host.address}:9112",
-            "member_archive_response_channel": f"aeron:udp?endpoint={host.address}:9113",
-            "response_timeout_ns": "2s",
-            "progress_timeout_ns": "5s",
-            "cool_down_interval_ns": "1s",
-            "source_type": "LEADER",
-        }
-        config = directory / "backup.toml"
-        config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
-        command = [sys.executable, "-m", "container", "backup", "--config", str(config)]
-        self.process = Process(
-            BACKUP,
-            [*command, "--archive-dir", str(self.base_dir / "archive")],
-            directory=directory,
-            network_namespace=host.namespace,
-        )
-
-    def start_again(self) -> None:
-        """As a supervisor does after a kill: until it runs, as the files of the dead seem to be alive for 10 s."""
-
-        def has_begun() -> bool:
-            return self.process.has_ended or "is ready" in self.process.errors()
-
-        def runs() -> bool:
-            self.process.start()
-            wait_until(has_begun, LIMIT_S, "the backup to begin or to end")
-            return self.process.is_running
-
-        wait_until(runs, LIMIT_S, "the backup to run")
-
-    def counter(self, type_id: CounterType) -> int | None:
-        """The value of its counter, None while there is none."""
-        file = CncFile.open_ready(self.aeron_dir)
-        if file is None:
-            return None
-        try:
-            return next((each.value for each in file.counters() if each.type_id == type_id), None)
-        finally:
-            file.close()
-
-    def await_state(self, state: int) -> None:
-        self.process.wait_until(
-            lambda: self.counter(CounterType.BACKUP_STATE) == state, LIMIT_S, f"state {state} of the backup"
-        )
-
-    def await_position(self, position: int) -> None:
-        """Wait until it follows a member, and has the log up to a position."""
-
-        def is_there() -> bool:
-            live = self.counter(CounterType.BACKUP_LIVE_LOG_POSITION)
-            return self.counter(CounterType.BACKUP_STATE) == BACKING_UP and live is not None and live >= position
-
-        self.process.wait_until(is_there, 2 * LIMIT_S, f"a copy up to {position}")
-
-    def errors(self) -> list[str]:
-        """The texts in its mark file."""
-        return [each.text for each in read_mark_and_errors(self.cluster_dir / "cluster-mark.dat")[1]]
-
-    def entries(self) -> list[RecordingLogEntry]:
-        return list(read_recording_log(self.cluster_dir))
 
 
 @pytest.fixture
@@ -153,7 +66,10 @@ def under_load(cluster: NativeCluster) -> int:
 def test_it_goes_on_after_each_fault_and_keeps_the_copy_of_a_cluster_that_began_again(
     tmp_path: Path, cluster: NativeCluster, hosts: Network
 ) -> None:
-    backup = BackupHost(tmp_path, cluster, hosts[BACKUP])
+    host = hosts[BACKUP]
+    ports = [f"{host.address}:{port}" for port in (9111, 9112, 9113)]
+    consensus = [each.consensus for each in cluster.endpoints]
+    backup = WholeBackup(tmp_path, consensus, ports, source_type="LEADER", network_namespace=host.namespace)
     with backup.process:
         under_load(cluster)
         backup.process.start()
@@ -166,7 +82,7 @@ def test_it_goes_on_after_each_fault_and_keeps_the_copy_of_a_cluster_that_began_
 
         backup.process.kill()
         end = under_load(cluster)
-        backup.start_again()
+        backup.process.start()
         backup.await_position(end)
 
         hosts.cut(BACKUP)

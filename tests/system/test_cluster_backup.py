@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from container.common.aeron_defaults import CounterType
+from container.files.cnc_file import read_mark_file
+from container.files.directory_lock import NOTE_NAME
+from container.testing.processes.endpoints import HOST, PortReservation
 from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.local_cluster import Node
+from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
-from tests.system.backup_processes import BackupProcess
+from tests.system.backup_processes import BackupProcess, WholeBackup
 from tests.system.conftest import NATIVE
 from tests.system.harness import NodeFactory, release, run_ledger_client
 from tests.system.test_native_archive import PUTS, messages_in, start_ledger
@@ -23,6 +28,43 @@ def commit_position(member: Node) -> int:
     position = member.counter_value(CounterType.COMMIT_POSITION)
     assert position is not None
     return position
+
+
+@pytest.fixture
+def ports() -> Iterator[PortReservation]:
+    made = PortReservation()
+    yield made
+    made.close()
+
+
+def test_it_starts_at_once_after_a_kill_and_continues_the_copy(
+    node: NodeFactory, tmp_path: Path, ports: PortReservation
+) -> None:
+    """By its lock on the directory: for 10 s its mark file, its archive's and its driver's files seem to be in use."""
+    member = node(**NATIVE)
+    start_ledger(member, "python")
+    run_ledger_client(member, *PUTS[:20])
+    own = [f"{HOST}:{ports.take()}" for _ in range(3)]
+    backup = WholeBackup(tmp_path, [member.endpoints.consensus], own)
+    with backup.process:
+        backup.process.start()
+        backup.await_position(commit_position(member))
+        recordings = [each.recording_id for each in backup.entries()]
+        for puts in (PUTS[20:30], PUTS[30:40]):
+            backup.process.kill()
+            marks = [backup.cluster_dir / "cluster-mark.dat", backup.base_dir / "archive" / "archive-mark.dat"]
+            assert all(read_mark_file(each).is_active for each in marks)
+            run_ledger_client(member, *puts)
+            backup.process.start()
+            backup.await_position(commit_position(member))
+            assert [each.recording_id for each in backup.entries()] == recordings
+            assert messages_in(backup.base_dir) == messages_in(member.base_dir)
+        second = Process("second", backup.process.command, directory=tmp_path)
+        with second:
+            assert second.start().wait(LIMIT_S) == 1
+            assert f"another backup runs on {backup.cluster_dir}" in second.errors()
+        assert backup.process.stop() == 0
+        assert not (backup.cluster_dir / NOTE_NAME).exists()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from container.agent.agent_owner import run_until_ended
@@ -13,6 +15,8 @@ from container.backup.backup_context import ClusterBackupContext
 from container.backup.cluster_backup import ClusterBackup
 from container.common.error_texts import message_of
 from container.common.loggers import report
+from container.files.directory_lock import DirectoryLock
+from container.files.names import CNC_FILE_NAME
 from container.settings.arguments import add_config, add_log_level, add_settings, path
 from container.settings.backup_table import BackupSettings, backup_settings_table
 from container.settings.sources import load_backup_settings
@@ -43,38 +47,53 @@ def backup_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
 
 
 def _run(options: argparse.Namespace) -> None:
-    settings: dict[str, Any] = {name: getattr(options, name) for name in backup_settings_table()}
-    if options.archive_dir is None:
-        run_until_ended(ClusterBackup, ClusterBackupContext(config_file=options.config, **settings))
-    else:
-        _run_with_archive(options.archive_dir, options.config, settings)
+    given: dict[str, Any] = {name: getattr(options, name) for name in backup_settings_table()}
+    settings = load_backup_settings(given, config_file=options.config)
+    has_archive = options.archive_dir is not None
+    if has_archive:
+        from container.aeron import default_aeron_dir
 
-
-def _run_with_archive(archive_dir: str, config_file: str | None, given: dict[str, Any]) -> None:
-    """Run driver, archive and backup; the program ends with any of them."""
-    from container.aeron import MediaDriver, default_aeron_dir
-
-    settings = load_backup_settings(given, config_file=config_file)
-    given["aeron_dir"] = settings.aeron_dir or f"{default_aeron_dir()}-backup-{settings.cluster_id}"
-    context = ClusterBackupContext(config_file=config_file, **given)
+        given["aeron_dir"] = settings.aeron_dir or f"{default_aeron_dir()}-backup-{settings.cluster_id}"
+    context = ClusterBackupContext(config_file=options.config, **given)
     context.check_directory()
-    archive_context = _archive_context(archive_dir, settings, given["aeron_dir"])
-    archive_context.check_directory()
+    if has_archive:
+        archive_context = _archive_context(options.archive_dir, settings, given["aeron_dir"])
+        archive_context.check_directory()
+    with closing(DirectoryLock(Path(str(settings.cluster_dir)), "backup")) as lock:
+        lock.free_files_of_the_dead()
+        if has_archive:
+            _run_with_archive(archive_context, context, lock)
+        else:
+            _run_until_ended(context, lock, [])
+
+
+def _run_with_archive(archive_context: ArchiveContext, context: ClusterBackupContext, lock: DirectoryLock) -> None:
+    """Run driver, archive and backup; the program ends with any of them."""
+    from container.aeron import MediaDriver
+
     backups: list[ClusterBackup] = []
+    aeron_dir = archive_context.settings.aeron_dir
+    with MediaDriver.launch_embedded(aeron_dir, library=context.settings.aeron_library) as driver:
+        lock.note(Path(driver.aeron_dir, CNC_FILE_NAME))
+        with Archive(archive_context, on_end=lambda: _end(backups)) as archive:
+            lock.note(archive_context.mark_file.path)
+            archive.start()
+            _run_until_ended(context, lock, backups)
+            if archive.failure is not None:
+                report("critical", "the archive of the backup has ended: %s", message_of(archive.failure))
+                raise SystemExit(1)
+
+
+def _run_until_ended(context: ClusterBackupContext, lock: DirectoryLock, backups: list[ClusterBackup]) -> None:
+    """Run the backup until it is asked to end; it is in the list as soon as it is made."""
 
     def make(context: ClusterBackupContext, *, on_end: Callable[[], object]) -> ClusterBackup:
-        backups.append(ClusterBackup(context, on_end=on_end))
-        return backups[0]
+        backup = ClusterBackup(context, on_end=on_end)
+        lock.note(context.mark_file.path)
+        backups.append(backup)
+        return backup
 
-    with (
-        MediaDriver.launch_embedded(given["aeron_dir"], library=settings.aeron_library),
-        Archive(archive_context, on_end=lambda: _end(backups)) as archive,
-    ):
-        archive.start()
-        run_until_ended(make, context)  # type: ignore[arg-type]
-        if archive.failure is not None:
-            report("critical", "the archive of the backup has ended: %s", message_of(archive.failure))
-            raise SystemExit(1)
+    run_until_ended(make, context)  # type: ignore[arg-type]
 
 
 def _archive_context(archive_dir: str, settings: BackupSettings, aeron_dir: str) -> ArchiveContext:

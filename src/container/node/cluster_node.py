@@ -40,8 +40,8 @@ from container.errors import (
     PublicationUnavailableError,
     TimedOutError,
 )
+from container.files.directory_lock import DirectoryLock
 from container.files.names import CNC_FILE_NAME
-from container.node.directory_lock import DirectoryLock
 from container.node.members import Membership, members_given
 from container.node.service_process import ServiceProcess
 from container.node.shared_thread import Part, SharedContext, SharedThread

@@ -17,6 +17,7 @@ from container.common.process_end import Stage, close_at_end
 from container.common.values import shown, suggestion
 from container.context import Context
 from container.errors import ClusterError, ConfigurationError
+from container.files.directory_lock import DirectoryLock
 from container.node.cluster_node import (
     COMMON_OWN_SETTINGS,
     aeron_dir_of,
@@ -24,7 +25,6 @@ from container.node.cluster_node import (
     check_paths,
     of_both,
 )
-from container.node.directory_lock import DirectoryLock
 from container.node.members import Membership, members_given
 from container.operate.answers import NoFactsError
 from container.operate.status import read_status

@@ -51,7 +51,7 @@ def _counter(name: str, text: str, *labels: str) -> Metric:
     return Metric(name, True, text, (*_NODE, *labels))
 
 
-UP = Metric("aeron_cluster_up", False, "1 while the node's consensus module shows signs of life", ("node",))
+UP = Metric("aeron_cluster_up", False, "1 while the node's consensus module, or the backup, lives", ("node",))
 DRIVER_UP = _gauge("aeron_cluster_driver_up", "1 while the node's media driver shows signs of life")
 ARCHIVE_UP = _gauge("aeron_cluster_archive_up", "1 while the node's archive shows signs of life")
 SERVICE_UP = _gauge("aeron_cluster_service_up", "1 while a service shows signs of life", "service_id")

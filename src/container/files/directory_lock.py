@@ -1,4 +1,4 @@
-"""The lock of a node's directory, and what it proves: that the node which held it before is dead.
+"""The lock of the directory of a node or a backup, and what it proves: that who held it before is dead.
 
 A mark file and a media driver's CnC file are free once their owner has shown no life for 10 seconds, as nobody knows
 whether it lives. The kernel does: it gives the lock back when the last thread of the process is gone, and no sooner. So
@@ -44,13 +44,17 @@ class Owner(NamedTuple):
 
 
 class DirectoryLock:
-    """Keeps other nodes out of a directory, also while a long callback keeps the mark files from being refreshed.
+    """Keeps others out of a directory, also while a long callback keeps the mark files from being refreshed.
 
-    Raises ConfigurationError when it cannot be made, and MarkFileError when another node has it. On a file system
-    without locks, mark files alone keep others out.
+    Args:
+        directory: of a node, or of the files of a backup's cluster.
+        kind: of what holds it, as errors name it.
+
+    Raises OSError when it cannot be made, and MarkFileError when another holder has it. On a file system without locks,
+    mark files alone keep others out.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, kind: str = "node") -> None:
         self._note = directory / NOTE_NAME
         self._owners: dict[str, Owner] = {}
         self._place: list[object] | None = None
@@ -62,7 +66,7 @@ class DirectoryLock:
         except BlockingIOError:
             self.disown()
             raise MarkFileError(
-                f"another node runs on {directory}, or a process that it has forked: end it first, or give this one "
+                f"another {kind} runs on {directory}, or a process that it has forked: end it first, or give this one "
                 "another directory"
             ) from None
         except OSError:
