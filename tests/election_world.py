@@ -268,6 +268,16 @@ class ScriptedHost:
     def base_of_term(self, term: int) -> int:
         return self.bases.get(term, -1)
 
+    def base_after_term(self, term: int) -> int:
+        return self.bases.get(min((each for each in self.bases if each > term), default=-1), -1)
+
+    def first_empty_term(self, term: int) -> int:
+        while (before := max((each for each in self.bases if each < term), default=-1)) != -1:
+            if self.bases[before] != self.bases[term]:
+                break
+            term = before
+        return term
+
     def drop_empty_term(self, term: int) -> int:
         self.note("drop_empty_term", term)
         return term - 1

@@ -236,6 +236,10 @@ class NativeLeader:
         entry = self._recording_log.find_term_entry(leadership_term_id)
         return NULL_POSITION if entry is None else entry.term_base_log_position
 
+    def base_after_term(self, leadership_term_id: int) -> int:
+        entry = self._recording_log.find_term_after(leadership_term_id)
+        return NULL_POSITION if entry is None else entry.term_base_log_position
+
     def ensure_term(self, initial_term: int, initial_base: int, term: int, base: int, end: int) -> None:
         if self._log is None and self.state is ElectionState.LEADER_LOG_REPLICATION:
             return  # a new log has no recording yet

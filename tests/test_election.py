@@ -1720,6 +1720,26 @@ def test_a_term_that_cannot_be_is_heard_by_nobody(name: str, term_id: int) -> No
     assert (scene.state, scene.host.persisted) == ("CANDIDATE_BALLOT", 3)
 
 
+def test_a_member_goes_towards_a_term_out_of_reach_that_another_names_again() -> None:
+    """Its disk says that it voted in it: it follows nobody of a term before that. A damaged message comes once."""
+    scene = Scene(term=2, position=60)
+    scene.canvassed()
+    far = 3 * (1 << 32)
+    scene.hear("canvass_position", 2, 60, far, 0)
+    scene.hear("canvass_position", 2, 60, far - 1, 2)
+    assert scene.host.persisted == -1
+    for _ in range(2):
+        scene.hear("canvass_position", 2, 60, far, 0)
+    assert scene.host.persisted == 2 + 2 * (1 << 32)
+    assert len(scene.host.errors) == 4
+    scene.hear("canvass_position", 2, 60, far, 0)
+    assert len(scene.host.errors) == 4
+    scene.hear("canvass_position", 2, 60, 2, 2)
+    scene.step()
+    scene.step(600 * MS)
+    assert (scene.state, scene.host.persisted) == ("CANDIDATE_BALLOT", far + 1)
+
+
 def test_a_leader_with_a_term_in_its_log_that_is_beyond_its_own_is_not_followed() -> None:
     """Its log would be copied, and each term before that one recorded: without an end, in one turn."""
     scene = Scene(term=2, position=60)
@@ -1833,6 +1853,7 @@ def test_the_leader_that_dies_beside_the_jar_has_all_that_a_leader_asks_its_host
         "begin_join_as_follower",
         "begin_truncation",
         "drop_empty_term",
+        "first_empty_term",
         "is_catching_up",
         "is_catchup_near_live",
         "log_join_position",

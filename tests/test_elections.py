@@ -10,6 +10,8 @@ from collections import Counter
 
 import pytest
 
+from container.consensus.terms import MOST_TERMS_AHEAD
+from container.files.recording_log import MOST_MISSING_TERMS
 from tests import election_world, test_election
 from tests.elections import exam, scenes
 from tests.elections.__main__ import BOUND_S, Outcome, Row, baseline_of, is_worse, run_seed
@@ -94,6 +96,34 @@ def test_a_copy_that_a_crash_has_cut_short_is_of_the_term_that_it_was_copied_of(
     member.start()
     assert scenes.run_until(member.cluster, lambda: scenes.is_led(member.cluster)) < scenes.LIMIT_NS
     member.cluster.oracle.check_end(member.cluster.nodes)
+
+
+@pytest.mark.parametrize("kinds", ["NNN", "NNNNN", "NNNN"])
+def test_a_term_far_ahead_does_not_fill_the_recording_logs(kinds: str) -> None:
+    """One message may name it, damaged or forged; who was away meanwhile comes back, and who has lost its disk."""
+    cluster = scenes.a_term_is_far_ahead(kinds, 1 << 31)
+    assert max(len(node.disk.terms) for node in cluster.nodes) <= 2 * MOST_MISSING_TERMS
+    cluster.oracle.check_end(cluster.nodes)
+
+
+@pytest.mark.parametrize("kinds", ["NNN", "NNNNN"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_term_at_the_limit_shuts_no_member_out(kinds: str, times: int) -> None:
+    """However often a term is named that is as far ahead as members go at once, those that missed it come back."""
+    cluster = scenes.a_term_is_far_ahead(kinds, MOST_TERMS_AHEAD, times)
+    assert max(len(node.disk.terms) for node in cluster.nodes) <= (times + 1) * MOST_MISSING_TERMS
+    cluster.oracle.check_end(cluster.nodes)
+
+
+def test_one_that_went_too_far_alone_is_followed() -> None:
+    cluster = scenes.cluster_with_log("NNN", 20)
+    cluster.nodes[0].disk.candidate_term_id = 3 * MOST_TERMS_AHEAD
+    for node in cluster.nodes:
+        node.start()
+    assert scenes.run_until(cluster, lambda: scenes.is_led(cluster)) < scenes.LIMIT_NS
+    leader = cluster.leader()
+    assert leader is not None
+    assert leader.leadership_term_id > 3 * MOST_TERMS_AHEAD
 
 
 def test_seven_members_agree_in_each_mixture_of_a_seed() -> None:

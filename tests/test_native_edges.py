@@ -491,7 +491,7 @@ def test_a_leader_of_a_term_that_no_cluster_can_reach_keeps_nobody_from_a_nomina
     world, leader, [absent, other] = scene()
     peer = play(world, absent)
     to, term_id, committed = peer.member(other.member_id), leader.counter_value(239), other.commit_position
-    unreachable = term_id + (1 << 32) + 1
+    unreachable = 1 << 62
 
     def say() -> None:
         peer.publisher.canvass_position(to, term_id, committed - 32, term_id)
@@ -546,6 +546,37 @@ def test_a_member_takes_back_nothing_that_was_committed_whoever_asks_for_it() ->
     leader.come_back()
     leader = world.await_leader()
     assert leader.commit_position >= committed
+
+
+def test_a_term_far_ahead_does_not_fill_the_recording_logs() -> None:
+    """One message names it: each member entered each term that it had missed then, until it died of that."""
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    term_id = leader.counter_value(239)
+    to = peer.member(leader.member_id)
+    peer.habit = lambda: peer.publisher.request_vote(to, term_id, 1 << 40, term_id + (1 << 31))
+    world.until(lambda: min(each.counter_value(239) for each in (leader, other)) > 1 << 31, 10 * HEARTBEAT_TIMEOUT_MS)
+    for each in (leader, other):
+        assert each.cluster_disk.process().open_file("/cluster/recording.log", 0).length() < 256 * 64
+
+
+@pytest.mark.parametrize("name", ["CanvassPosition", "RequestVote"])
+def test_a_term_out_of_reach_that_a_member_names_again_begins_an_election(name: str) -> None:
+    """It follows nobody of a term before that in which it voted, whoever has brought it there."""
+    world, leader, [absent, _] = scene()
+    peer = play(world, absent)
+    to, term_id = peer.member(leader.member_id), leader.counter_value(239)
+    far = term_id + (1 << 32) + 1
+
+    def say() -> None:
+        if name == "CanvassPosition":
+            peer.publisher.canvass_position(to, term_id, 0, far)
+        else:
+            peer.publisher.request_vote(to, term_id, 0, far)
+
+    peer.habit = say
+    world.until(lambda: leader.report_of("unexpected vote request") or leader.report_of("a newer term than"))
+    world.until(lambda: peer.take("RequestVote"), 10 * HEARTBEAT_TIMEOUT_MS)
 
 
 def test_members_whose_node_state_could_not_be_forced_once_elect_a_leader() -> None:

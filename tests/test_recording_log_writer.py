@@ -21,6 +21,7 @@ from container.files.recording_log import (
     ENTRY_TYPE_SNAPSHOT,
     ENTRY_TYPE_STANDBY_SNAPSHOT,
     ENTRY_TYPE_TERM,
+    MOST_MISSING_TERMS,
     RecordingLog,
     RecordingLogEntry,
     read_recording_log,
@@ -494,6 +495,44 @@ def test_the_terms_behind_the_last_one_are_filled(initial_term_id: int, initial_
     empty = [(each, base, base) for each in range(initial_term_id + 1, term_id)]
     assert terms(log) == [(initial_term_id, initial_base, base), *empty, (term_id, base, initial_base + 500)]
     check_both(storage, log, log.entries)
+
+
+@pytest.mark.parametrize("far", [MOST_MISSING_TERMS + 6, 100_000, 1 << 31, (1 << 63) - 1])
+def test_many_terms_that_were_missed_leave_a_gap(far: int) -> None:
+    """One message names such a term, and the file had an entry for each one before it."""
+    storage = new_storage()
+    log = take(storage)
+    log.append_term(3, 4, 0, 1)
+    ensure(log, 0, 0, far, 320, -1)
+    half = MOST_MISSING_TERMS // 2
+    missed = [*range(5, 5 + half), *range(far - half, far)]
+    assert terms(log) == [(4, 0, 320), *((each, 320, 320) for each in missed), (far, 320, -1)]
+    check_both(storage, log, log.entries)
+    for term_id, following in ((4, far), (5 + half, far), (far - 1, far), (-1, 4)):
+        entry = log.find_term_after(term_id)
+        assert entry is not None
+        assert entry.leadership_term_id == following
+    assert log.find_term_after(far) is None
+    log.commit_log_position(far, 320)
+    assert log.find_term_after(4) == log.find_term_after(far - 1) == log.find_last_term()
+    log.commit_log_position(far, -1)
+    before = log.find_term_before(far - half)
+    assert before is not None
+    assert before.leadership_term_id == 4 + half
+    assert log.find_term_before(4) is None
+    assert (log.find_first_empty_term(far), log.find_first_empty_term(4)) == (5, 4)
+    assert not log.mend(320)
+    for term_id in (far, *reversed(missed)):
+        assert log.drop_last_term(term_id) < term_id
+    assert terms(log) == [(4, 0, -1)]
+
+
+def test_a_log_that_was_copied_before_its_first_term_was_known_is_of_the_term_before_it() -> None:
+    log = take(new_storage())
+    ensure(log, -1, 0, 1 << 31, 10_000, -1)
+    half = MOST_MISSING_TERMS // 2
+    assert [each[0] for each in terms(log)] == [*range(half), *range((1 << 31) - half, (1 << 31) + 1)]
+    assert terms(log)[-2:] == [((1 << 31) - 1, 0, 10_000), (1 << 31, 10_000, -1)]
 
 
 def test_the_end_of_a_closed_term_counts_and_not_the_base_that_is_given() -> None:

@@ -192,3 +192,34 @@ def a_crash_cuts_a_copy_short(kinds: str) -> Member:
     assert len(first.disk.entries) < 41
     first.crash()
     return first
+
+
+def a_term_is_far_ahead(kinds: str, ahead: int, times: int = 1) -> Cluster:
+    """A vote is asked for in a term so far ahead, again and again; then one comes back that was away, and a wiped one.
+
+    All follow a leader of such a term when this returns.
+    """
+    cluster = cluster_with_log(kinds, 20)
+    cluster.append_chance = 0.3
+    first, second, *_, last = cluster.nodes
+    for node in cluster.nodes:
+        node.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    last.crash()
+    for _ in range(times):
+        term_id = first.leadership_term_id + ahead
+        while first.disk.candidate_term_id < term_id:
+            # Its log is better than any other: it gets the vote, and never leads. Who follows hears nothing at first.
+            first.hear("request_vote", (term_id, 1 << 40, term_id, last.id, last.protocol_version))
+            cluster.tick()
+        run_until(cluster, lambda: False, S)
+        assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+        assert first.leadership_term_id > term_id
+    last.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    second.crash()
+    second.wipe()
+    run_until(cluster, lambda: False, 5 * S)
+    second.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    return cluster

@@ -8,8 +8,9 @@ apply. A position is a number of entries. oracle.py has the forbidden events; fa
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from container.api import Role
 from container.consensus.cluster_member import (
@@ -21,6 +22,7 @@ from container.consensus.cluster_member import (
 from container.consensus.election import Election
 from container.consensus.election_host import ElectionState, NewLeadershipTerm
 from container.errors import AgentTermination, ClusterEvent
+from container.files.recording_log import missing_terms
 from tests.elections.faults import Faults
 from tests.elections.java import JAVA_PROTOCOL_VERSION, JavaElection, has_active_quorum
 from tests.elections.oracle import OURS, UPSTREAMS, Oracle, Violation, last_of
@@ -448,7 +450,7 @@ class Member:
         """As RecordingLog.ensureCoherent."""
         terms = self.disk.terms
         if not terms:
-            gap = range(max(0, initial_term), term_id)
+            gap = self._missing_terms(max(0, initial_term), term_id)
             terms += [Term(missing, initial_base, initial_base) for missing in gap]
             if terms:
                 terms[-1].end = base
@@ -457,10 +459,21 @@ class Member:
             if terms[-1].end == -1:
                 terms[-1].end = base
             base = terms[-1].end
-            terms += [Term(missing, base, base) for missing in range(terms[-1].id + 1, term_id)]
+            terms += [Term(missing, base, base) for missing in self._missing_terms(terms[-1].id + 1, term_id)]
             terms.append(Term(term_id, base, end))
         elif end != -1:
             next(term for term in terms if term.id == term_id).end = end
+
+    def _missing_terms(self, first: int, term_id: int) -> Iterable[int]:
+        return range(first, term_id) if self.is_java else missing_terms(first, term_id)
+
+    def base_after_term(self, leadership_term_id: int) -> int:
+        return next((term.base for term in self.disk.terms if term.id > leadership_term_id), -1)
+
+    def first_empty_term(self, leadership_term_id: int) -> int:
+        base = self.base_of_term(leadership_term_id)
+        before = [term for term in self.disk.terms if term.id <= leadership_term_id]
+        return list(takewhile(lambda term: term.base == base, reversed(before)))[-1].id
 
     def base_of_term(self, leadership_term_id: int) -> int:
         return next((term.base for term in self.disk.terms if term.id == leadership_term_id), -1)
@@ -668,7 +681,10 @@ class Member:
         own = next((entry for entry in self.disk.terms if entry.id == log_term), None)
         if own is not None and own.base == own.end and own.base > position and not self.is_java:
             return own
-        return next((entry for entry in self.disk.terms if entry.id == log_term + 1), None)
+        if self.is_java:
+            return next((entry for entry in self.disk.terms if entry.id == log_term + 1), None)
+        later = [entry for entry in self.disk.terms if entry.id > log_term]
+        return next((entry for entry in later if entry.base != entry.end), later[-1] if later else None)
 
     def publish_commit_position(self, position: int, term: int) -> None:
         for member in self.members.others():

@@ -30,6 +30,10 @@ cdef class ClusterMember:
     cdef readonly int64_t leadership_term_id        # of its log, where it last said so; these three: set_log()
     cdef readonly int64_t log_position              # up to where it has recorded; NULL_POSITION until it said so
     cdef readonly int64_t time_of_last_append_position_ns
+    cdef int64_t _far_term_id                       # the last term that it named and that is out of reach
+    cdef int64_t _answered_term_id                  # the log with which it was last answered, and for how long once
+    cdef int64_t _answered_position
+    cdef int64_t _answered_until_ns
     cdef public str consensus_channel               # None until it is known
     cdef public Publication publication             # None: there is none
     cpdef int reset(self) except -1
@@ -39,6 +43,7 @@ cdef class ClusterMember:
     cpdef bint is_active(self, int64_t now_ns, int64_t timeout_ns) noexcept
     cpdef bint will_vote_for(self, ClusterMember candidate) noexcept
     cpdef bint is_upstream(self) noexcept
+    cpdef bint names_far_term_again(self, int64_t term_id) noexcept
 
 
 cdef int compare_log(

@@ -89,6 +89,8 @@ cdef class ClusterMember:
         self.candidate_term_id = self.leadership_term_id = NULL_VALUE
         self.log_position = NULL_POSITION
         self.protocol_version = NULL_VALUE
+        self._far_term_id = self._answered_term_id = NULL_VALUE
+        self._answered_position = NULL_POSITION
         return 0
 
     cpdef int set_log(self, int64_t leadership_term_id, int64_t log_position, int64_t now_ns) except -1:
@@ -120,6 +122,21 @@ cdef class ClusterMember:
     cpdef bint is_upstream(self) noexcept:
         """Whether it said in this election that it is not native: it says its log in a term it has not recorded."""
         return self.protocol_version != NULL_VALUE and self.was_upstream
+
+    cpdef bint names_far_term_again(self, int64_t term_id) noexcept:
+        """Note a term that is out of reach; whether it named one before that was no newer: that is no damage then."""
+        cdef bint is_again = NULL_VALUE < self._far_term_id <= term_id
+        self._far_term_id = term_id
+        return is_again
+
+    def is_first_answer(self, int64_t now_ns, int64_t timeout_ns):
+        """Whether it has not been answered with its present log for a while (bool); it is answered now."""
+        if (self.leadership_term_id == self._answered_term_id and self.log_position == self._answered_position
+                and now_ns < self._answered_until_ns):
+            return False
+        self._answered_term_id, self._answered_position = self.leadership_term_id, self.log_position
+        self._answered_until_ns = now_ns + timeout_ns
+        return True
 
     def __repr__(self):
         return (f"<ClusterMember {self.id} {self.endpoints} leadership_term_id={self.leadership_term_id} "

@@ -42,7 +42,7 @@ from container.consensus.election_host import (
     NewLeadershipTerm,
     Settings,
 )
-from container.consensus.terms import unreachable
+from container.consensus.terms import MOST_TERMS_AHEAD, unreachable
 from container.errors import AgentTermination, Category, ClusterError, ClusterEvent, TimedOutError
 
 _FIRST_PAUSE_NS = 100 * 1_000_000
@@ -199,8 +199,6 @@ class Election:
         self._refused_leader_since_ns: int | None = None
         # The term of a leader that was refused until a ballot was over, and that of the vote for which it was.
         self._refused_terms = (NULL_VALUE, NULL_VALUE)
-        # The log with which a member of upstream's was answered without a commit position, and for how long once.
-        self._answered: dict[int, tuple[tuple[int, int] | None, int]] = {}
         self._time_of_last_leader_ns = now_ns
         if is_node_startup:
             # The file says no more than that it voted, or asked for votes.
@@ -737,7 +735,8 @@ class Election:
                     and not (
                         is_answer
                         and self._is_different(member, log_leadership_term_id)
-                        and self._is_first_answer(member)
+                        # A second answer may find it with another log.
+                        and member.is_first_answer(self._host.now_ns(), self._settings.leader_heartbeat_timeout_ns)
                     )
                 ):
                     return
@@ -753,20 +752,10 @@ class Election:
 
     def _is_different(self, member: ClusterMember, log_leadership_term_id: int) -> bool:
         """Whether a member whose log is of that term has to copy or to take back something before it follows."""
-        next_base = self._host.base_of_term(log_leadership_term_id + 1)
+        next_base = self._host.base_after_term(log_leadership_term_id)
         return member.log_position > NULL_POSITION and (
             member.log_position != self.append_position or NULL_POSITION < next_base < self.append_position
         )
-
-    def _is_first_answer(self, member: ClusterMember) -> bool:
-        """Whether a member has not been answered with its present log: a second answer may find it with another one."""
-        now_ns = self._host.now_ns()
-        log = member.leadership_term_id, member.log_position
-        former_log, until_ns = self._answered.get(member.id, (None, now_ns))
-        if log == former_log and now_ns < until_ns:
-            return False
-        self._answered[member.id] = log, now_ns + self._settings.leader_heartbeat_timeout_ns
-        return True
 
     # As follower
 
@@ -778,17 +767,18 @@ class Election:
         if not is_of_own_term and not self._is_answer_before_own_term(message):
             self._enter(_S.CANVASS, now_ns, "the leader does not know the term of this member's log yet")
             return
+        last_term = self.log_leadership_term_id
         if (
             message.protocol_version == NULL_VALUE
             and next_base > self.append_position
             and message.leadership_term_id > self.log_leadership_term_id
-            and self._host.base_of_term(self.log_leadership_term_id) == self.append_position
+            and self._host.base_of_term(last_term) == self.append_position
         ):
             # Nothing of this member's last term is here, and upstream's leader does not say whether that is in its log,
             # or is one of those that its recording log leaves out. It says where it begins there when asked before it.
             # Several such terms are dropped at once where it says so of the first of them.
             if is_of_own_term:
-                for term_id in dict.fromkeys((self._first_empty_term(), self.log_leadership_term_id)):
+                for term_id in dict.fromkeys((self._first_empty_term(), last_term)):
                     self._host.send_canvass_position(leader, term_id - 1, self.append_position, self.leadership_term_id)
             else:
                 self._drop_empty_terms(message.next_leadership_term_id, now_ns)
@@ -798,11 +788,10 @@ class Election:
             if message.next_log_position > self.append_position:
                 self._drop_empty_terms(message.next_leadership_term_id + 1, now_ns)
             return
-        last_term = self.log_leadership_term_id
         is_dropped = is_of_own_term and message.next_leadership_term_id == last_term < message.leadership_term_id
         if is_dropped and next_base != NULL_POSITION:
             # The leader of this member's last term was cut off, and another went on with the log before that term.
-            base = self._host.base_of_term(self.log_leadership_term_id)
+            base = self._host.base_of_term(last_term)
             if NULL_POSITION < base < self.append_position:
                 self._begin_truncation(leader, message, base, now_ns)
             else:
@@ -850,10 +839,7 @@ class Election:
 
     def _first_empty_term(self) -> int:
         """The first of the terms at the end of the recording log that begin where this member's log ends."""
-        term_id = self.log_leadership_term_id
-        while self._host.base_of_term(term_id - 1) == self.append_position:
-            term_id -= 1
-        return term_id
+        return self._host.first_empty_term(self.log_leadership_term_id)
 
     def _drop_empty_terms(self, first: int, now_ns: int) -> None:
         while self.log_leadership_term_id >= first:
@@ -1117,11 +1103,20 @@ class Election:
         return self._preparation is _Preparation.TO_BEGIN
 
     def _is_term(self, term_id: int, message: str, member_id: int) -> bool:
-        """Whether a term can be; one that cannot is reported."""
+        """Whether a term is within reach; one that is not is reported.
+
+        This member goes towards one that another names again: that one's disk may say that it voted in it.
+        """
         error = unreachable(term_id, self.candidate_term_id, message, member_id)
-        if error is not None:
-            self._host.report(error)
-        return error is None
+        if error is None:
+            return True
+        self._host.report(error)
+        member = self._members.find(member_id)
+        if member is not None and member is not self._this_member and member.names_far_term_again(term_id):
+            self.candidate_term_id = self._host.propose_max_candidate_term_id(
+                self.candidate_term_id + MOST_TERMS_AHEAD, self.log_position
+            )
+        return False
 
     def _is_consistent(self, message: NewLeadershipTerm) -> bool:
         """Whether no term in a leader's log is beyond its own; a message that says so is reported.

@@ -179,7 +179,9 @@ class ElectionHost(Protocol):
         term_base_log_position: int,
         log_position: int,
     ) -> None:
-        """Make the recording log have a term, and empty ones for those missing before it, so that it survives a crash.
+        """Make the recording log have a term, and empty ones missing before it, so that it survives a crash.
+
+        Where many are missing, they leave a gap.
 
         ``log_position`` is the end of the term, -1 for an open one. Does nothing while no recording of the log is
         known. Upstream: RecordingLog.ensureCoherent.
@@ -187,6 +189,12 @@ class ElectionHost(Protocol):
 
     def base_of_term(self, leadership_term_id: int) -> int:
         """Where a term begins in this member's recording log: -1 for an unknown one."""
+
+    def base_after_term(self, leadership_term_id: int) -> int:
+        """Where the next term begins that this member's recording log has after one: -1 for none."""
+
+    def first_empty_term(self, leadership_term_id: int) -> int:
+        """The first of the terms in this member's recording log, up to one that is there, that begin where it does."""
 
     def drop_empty_term(self, leadership_term_id: int) -> int:
         """Take the last term out of the recording log, which nothing is recorded of; the term before it is open again.

@@ -269,6 +269,15 @@ cdef class MemberElectionHost:
         entry = self._recording_log.find_term_entry(leadership_term_id)
         return NULL_POSITION if entry is None else entry.term_base_log_position
 
+    def base_after_term(self, int64_t leadership_term_id):
+        """Where the next term begins that the recording log has after one (int); -1 for none."""
+        entry = self._recording_log.find_term_after(leadership_term_id)
+        return NULL_POSITION if entry is None else entry.term_base_log_position
+
+    def first_empty_term(self, int64_t leadership_term_id):
+        """The first of the terms (int) up to one that is there, that begin where it does."""
+        return self._recording_log.find_first_empty_term(leadership_term_id)
+
     def drop_empty_term(self, int64_t leadership_term_id):
         """Take the last term out of the recording log; the term before it (int), -1 for none."""
         cdef int64_t term_id = self._recording_log.drop_last_term(leadership_term_id)

@@ -3,8 +3,8 @@
 Upstream: ConsensusModuleAgent.java (onCanvassPosition to onCommitPosition). Different from it, as in an election
 (container.consensus.election): a leader stands back for a native member that voted in a newer term; a leader of an
 older term is answered, so that it hears of a newer one; and a leader does not answer a member of upstream's that has
-some of its term with a commit position of 0, for which that would wait for ever. A term that no cluster can have
-reached is ignored, and reported.
+some of its term with a commit position of 0, for which that would wait for ever. A term that is out of reach
+is reported, and ignored until the member names it again.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -128,11 +128,15 @@ cdef class PeerMessages:
                 and self._status.leader.id == member_id)
 
     cdef int _enter(self, str message, int64_t term_id, int32_t member_id, str reason) except -1:
+        cdef ClusterMember member
         error = unreachable(term_id, self._status.leadership_term_id, message, member_id)
         if error is not None:
             self._elections.report(error)
+            member = self._members.find(member_id)
+            if member is None or not member.names_far_term_again(term_id):
+                return 0
         # A snapshot that is committed is taken to its end, and a member that terminates does so.
-        elif self._elections.can_enter():
+        if self._elections.can_enter():
             self._elections.enter(False, reason)
         return 0
 

@@ -52,7 +52,9 @@ cdef class TermAnnouncer:
             self._cluster_clock.time(), log_session_id, self._app_version, is_startup)
 
     cdef object _following_term(self, int64_t log_leadership_term_id, int64_t log_position):
-        """The term (RecordingLogEntry) after a member's last one, or None.
+        """The next term (RecordingLogEntry) after a member's last one that this log has something of, or None.
+
+        Upstream says the very next one, so that a member goes through all that are empty, one message each.
 
         It is the member's last one itself where nothing of that is in this log, and it begins here behind the end of
         the member's log: that log is of an older term then.
@@ -60,7 +62,7 @@ cdef class TermAnnouncer:
         own = self._recording_log.find_term_entry(log_leadership_term_id)
         if own is not None and own.log_position == own.term_base_log_position > log_position:
             return own
-        return self._recording_log.find_term_entry(log_leadership_term_id + 1)
+        return self._recording_log.find_term_after(log_leadership_term_id)
 
 
 seal((TermAnnouncer,))

@@ -5,11 +5,15 @@ from __future__ import annotations
 from container.errors import ClusterError
 
 MOST_TERMS_AHEAD = 1 << 32
-"""No member can have missed this many elections."""
+"""So far a member goes at once: nobody misses more elections, and a message that is damaged or forged costs no more.
+
+A member that names a newer term again means it: it voted in that one, or leads it. One such message after the other
+brings the member that hears it nearer, as far each time: else who has gone too far would stay alone for ever.
+"""
 
 
 def unreachable(term_id: int, newest_term_id: int, message: str, member_id: int) -> ClusterError | None:
-    """Why a message for a term is ignored, where no cluster can have got from the newest term known here to that one.
+    """Why a message for a term is ignored, where nobody gets from the newest term known here to that one at once.
 
     A member that persisted the last term there is would leave none to elect a leader in.
 

@@ -5,17 +5,20 @@ each change of an entry lie in one sector, which is on the disk whole or not at 
 disk before another one, the log forces in between, if its file sync level is 1 or 2. So a crash leaves at most the last
 entry torn, and that one is cut off at the next start; upstream reads what is left of it, or does not start. With level
 0 a power cut may leave anything, as upstream.
+
+Upstream enters each term that a member has missed. Here a long run of them leaves a gap (:func:`missing_terms`), so
+what follows a term is the next one that has an entry.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from bisect import insort_right
+from bisect import bisect_left, bisect_right, insort_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path
 
@@ -39,6 +42,9 @@ ENTRY_TYPE_NAMES = {
     ENTRY_TYPE_SNAPSHOT: "SNAPSHOT",
     ENTRY_TYPE_STANDBY_SNAPSHOT: "STANDBY_SNAPSHOT",
 }
+
+MOST_MISSING_TERMS = 128
+"""So many terms that a member has missed get an entry each time, half of them at either end of the run."""
 
 _LENGTH_MAX = 256 * 1024 * 1024  # four million entries: a term or a snapshot each
 LOG_ENTRY = struct.Struct("<qqqqqiI")
@@ -102,6 +108,7 @@ class RecordingLogEntry:
         return self.service_id == CONSENSUS_MODULE_SERVICE_ID
 
 
+_term_of = attrgetter("leadership_term_id")
 _what = attrgetter(
     "entry_type", "leadership_term_id", "term_base_log_position", "log_position", "service_id", "archive_endpoint"
 )
@@ -273,6 +280,30 @@ class RecordingLog:
     def find_term_entry(self, leadership_term_id: int) -> RecordingLogEntry | None:
         """Return the valid entry of a term."""
         return self._terms.get(leadership_term_id)
+
+    def find_term_after(self, leadership_term_id: int) -> RecordingLogEntry | None:
+        """Return the valid entry of the next term that is not empty, else of the last one; None: there is none."""
+        found = None
+        for entry in self._entries[bisect_right(self._entries, leadership_term_id, key=_term_of) :]:
+            if entry.is_valid_term:
+                found = entry
+                if entry.log_position != entry.term_base_log_position:
+                    break
+        return found
+
+    def find_term_before(self, leadership_term_id: int) -> RecordingLogEntry | None:
+        """Return the valid entry of the last term before one that has an entry."""
+        end = bisect_left(self._entries, leadership_term_id, key=_term_of)
+        return next((entry for entry in reversed(self._entries[:end]) if entry.is_valid_term), None)
+
+    def find_first_empty_term(self, leadership_term_id: int) -> int:
+        """Return the first of the terms up to a known one that begin all at the same position."""
+        entry = self.get_term_entry(leadership_term_id)
+        while True:
+            before = self.find_term_before(entry.leadership_term_id)
+            if before is None or before.term_base_log_position != entry.term_base_log_position:
+                return entry.leadership_term_id
+            entry = before
 
     def get_term_entry(self, leadership_term_id: int) -> RecordingLogEntry:
         """Return the valid entry of a term; raise ClusterError if there is none."""
@@ -458,7 +489,7 @@ class RecordingLog:
         log_position: int,
         timestamp: int,
     ) -> None:
-        """See to it that a term is there, with all terms before it, and has its end if that is known; force it.
+        """See to it that a term is there, with terms missing before it, and has its end if that is known; force it.
 
         Args:
             recording_id: of the log.
@@ -507,8 +538,8 @@ class RecordingLog:
         log_position: int,
         timestamp: int,
     ) -> None:
-        """Append a term, with the empty ones from ``first`` on; the last of these ends where it begins."""
-        for term_id in range(first, leadership_term_id):
+        """Append a term, with empty ones from ``first`` on; the last of these ends where it begins."""
+        for term_id in missing_terms(first, leadership_term_id):
             self._check_term(recording_id, term_id)
             end = base if term_id == leadership_term_id - 1 else empty_base
             self._append_term(recording_id, term_id, empty_base, end, timestamp)
@@ -866,6 +897,19 @@ class RecordingLog:
 
     def __repr__(self) -> str:
         return f"<RecordingLog {self.path} entries={len(self._entries)}>"
+
+
+def missing_terms(first: int, leadership_term_id: int) -> Iterable[int]:
+    """Which of the terms that were missed get an entry, from ``first`` up to before a term: all, unless they are many.
+
+    One message may say that millions of elections were lost. Each member would enter them all, and die of that. Those
+    at both ends are where somebody may have led, unknown here: upstream's leaders look for the entry after such a term.
+    """
+    end = leadership_term_id
+    if end - first <= MOST_MISSING_TERMS:
+        return range(first, end)
+    half = MOST_MISSING_TERMS // 2
+    return chain(range(first, first + half), range(end - half, end))
 
 
 def in_order(entries: Iterable[RecordingLogEntry]) -> list[RecordingLogEntry]:
