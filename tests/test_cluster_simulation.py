@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from container.testing.memory import transport_probe as seam
 from container.testing.simulation.virtual_time import NodeClock, VirtualTime
 from tests.recorded_frames import Frames
-from tests.sim.cluster_oracle import History, frames_of, voted_term_of
+from tests.sim.cluster_oracle import Acks, History, check_recorded, check_resources, frames_of, voted_term_of
 from tests.sim.cluster_run import report, run_seed
 from tests.sim.cluster_world import Plan, World, expand, run
 from tests.sim.disk_world import Operation
-from tests.sim.node_oracle import LOG_STREAM_ID, Violation
+from tests.sim.node_oracle import LOG_STREAM_ID, State, Violation
+from tests.sim.node_world import SNAPSHOT
 from tests.test_node_simulation import OPEN, TERM, message, sent
 
 FRAMES, OTHERS = Frames(stream_id=LOG_STREAM_ID), Frames(stream_id=LOG_STREAM_ID, session_id=78)
@@ -202,6 +206,112 @@ def test_clocks_drift_and_are_set() -> None:
     assert clock.now_ms == 6_001
 
 
+def ack_of(position: int, number: int, relevant_id: int = -1) -> bytes:
+    return struct.pack("<HHHHqqqqi", 36, 33, 111, 9, position, 0, number, relevant_id, 0)
+
+
+ACTION = struct.pack("<HHHHqqqi", 36, 23, 111, 9, 0, 0, 1_000, 2)
+"""Of the log: services are to take snapshots."""
+
+
+def at_snapshot() -> tuple[History, int]:
+    """A history whose log asks for a snapshot, and where."""
+    log = FRAMES.block(0, message(*TERM), message(*OPEN), sent(b"t 1 50 "), ACTION)
+    history, disks = history_of(log, log, b"")
+    history.commit(disks[0], len(log), disks)
+    assert history.log.snapshots == {len(log)}
+    return history, len(log)
+
+
+def test_acks_of_services_have_numbers_without_a_gap_and_never_go_back() -> None:
+    history, end = at_snapshot()
+    acks = Acks()
+    for each in (ack_of(0, 0), ack_of(96, 1), b"another message", ack_of(end, 2, 7)):
+        history.on_ack("s0", acks, each)
+    assert acks == Acks(count=3, position=end)
+
+
+@pytest.mark.parametrize(
+    ("acks", "ack", "text"),
+    [
+        (Acks(2, 96), ack_of(128, 1), "s0 sends ack 1 at 128 after 2 of them"),
+        (Acks(2, 96), ack_of(128, 3), "s0 sends ack 3 at 128 after 2 of them"),
+        (Acks(2, 96), ack_of(64, 2), "s0 sends an ack at 64 after 96, of [0-9]+ committed"),
+        (Acks(2, 96), ack_of(1 << 20, 2), "s0 sends an ack at 1048576 after 96, of [0-9]+ committed"),
+        (Acks(2, 96), ack_of(96, 2, 5), "s0 names recording 5 at 96: the log asks for no snapshot"),
+    ],
+)
+def test_acks_that_are_not_as_they_must_be_are_seen(acks: Acks, ack: bytes, text: str) -> None:
+    history, _ = at_snapshot()
+    with pytest.raises(Violation, match=f"^acks: {text}"):
+        history.on_ack("s0", acks, ack)
+
+
+def marker_of(position: int, mark: int) -> bytes:
+    return struct.pack("<HHHHqqqiiii", 40, 100, 111, 16, 2, position, 0, 0, mark, 0, 1)
+
+
+def records_of(position: int, *, session_id: int = 7, deadline: int | None = None) -> list[bytes]:
+    """Of a snapshot, without the service's part."""
+    timers = [] if deadline is None else [struct.pack("<HHHHqq", 16, 104, 111, 16, 10, deadline)]
+    session = struct.pack("<HHHHqi", 12, 102, 111, 16, session_id, 102)
+    return [marker_of(position, 0), session, *timers, marker_of(position, 2)]
+
+
+def state_of(events: int, digest: int) -> list[bytes]:
+    """The service's part."""
+    content = msgspec.msgpack.encode(State(events=events, digest=digest))
+    header = struct.pack("<8sHHIQIIQ", b"ACCSTATE", 1, 5, 1, len(content), 0, 0, 1 << 20) + b"State"
+    return [header, content]
+
+
+def test_snapshots_that_say_what_the_log_says_are_as_they_must_be() -> None:
+    history, end = at_snapshot()
+    (events, digest, (session_id,), timers) = history.log.at_snapshot[end]
+    [deadline] = timers.values()
+    history.check_snapshot("m0", end, 0, [*records_of(end, session_id=session_id), *state_of(events, digest)])
+    history.check_snapshot("m0", end, -1, records_of(end, session_id=session_id, deadline=deadline))
+    history.check_snapshot("m0", end + 32, 0, [])  # nobody knows yet what is there
+
+
+def test_snapshots_that_say_something_else_are_seen() -> None:
+    history, end = at_snapshot()
+    (events, digest, (session_id,), _) = history.log.at_snapshot[end]
+    good, state = records_of(end, session_id=session_id), state_of(events, digest)
+    for service_id, messages, text in (
+        (0, [*good[:-1], *state], "m0 has no whole snapshot of service 0 at"),
+        (0, [*good, state[0], state[1][:-1]], "m0 has no whole snapshot of service 0 at"),
+        (0, good, "m0 has no whole snapshot of service 0 at"),
+        (0, [*records_of(end - 32, session_id=session_id), *state], "m0 has no whole snapshot of service 0 at"),
+        (0, [*records_of(end, session_id=99), *state], "m0 has sessions .99. at"),
+        (0, [*good, *state_of(events + 1, digest)], "m0 has the state of"),
+        (0, [*good, *state_of(events, digest ^ 1)], "m0 has the state of"),
+        (-1, good, "m0 has timers {} at"),
+        (-1, records_of(end, session_id=session_id, deadline=1), "m0 has timers {10: 1} at"),
+    ):
+        with pytest.raises(Violation, match=f"^snapshots: {text}"):
+            history.check_snapshot("m0", end, service_id, messages)
+
+
+def test_what_an_archive_says_and_has_not_is_seen() -> None:
+    check_recorded("it", 128, 64, b"\1" * 64, None)
+    check_recorded("it", 128, 64, b"\1" * 64, b"\1" * 64)
+    for written, forced, text in (
+        (b"\1" * 32, None, "it says 128, and its files have 32 of the last 64"),
+        (bytes(64), None, "it says 128, and its files have 64 of the last 64"),
+        (b"\1" * 64, b"\1" * 32, "it says 128, and not all of the last 64 bytes are forced"),
+    ):
+        with pytest.raises(Violation, match=f"^recorded: {text}"):
+            check_recorded("it", 128, 64, written, forced)
+
+
+def test_what_is_held_at_rest_and_what_is_missing_are_seen() -> None:
+    expected = Counter({"a": 1, "b": 2})
+    check_resources("m0", Counter({"a": 1, "b": 2}), expected)
+    with pytest.raises(Violation, match=r"^resources: m0 has \[\('c', 1\)\] more, and \[\('b', 1\)\] fewer"):
+        check_resources("m0", Counter({"a": 1, "b": 1, "c": 1}), expected)
+
+
 # Members that run.
 
 
@@ -288,6 +398,34 @@ def test_a_member_is_wiped_only_when_others_have_all_and_its_votes_do_not_count(
     assert world._may_be_wiped(leader)
     leader.terms_at_end += 1
     assert not world._may_be_wiped(leader)
+
+
+def test_a_resource_that_is_never_given_back_is_seen(world: World) -> None:
+    member = world.members[1]
+    seam.add_subscription(member.life.clients[1], "aeron:ipc", 999)
+    with pytest.raises(Violation, match=r"^resources: m1, which .* 'subscription', 999\), 1\)\] more"):
+        world.finish()
+
+
+def test_what_services_acknowledge_and_archives_record_is_looked_at(world: World) -> None:
+    assert all(each._acks[0].count > 0 for each in world.members)
+    assert all(known[1] > 0 for each in world.members for known in each._recorded.values() if known[0] == 0)
+    member = world.members[2]
+    member._acks[0].count += 1
+    leader = world._leader()
+    assert leader is not None
+    assert leader.set_toggle(SNAPSHOT)
+    with pytest.raises(Violation, match="^acks: service 0 of m2 sends ack "):
+        world.run_for(1_000)
+
+
+def test_bytes_that_an_archive_counts_and_has_not_are_seen(world: World) -> None:
+    member = world.members[0]
+    for known in member._recorded.values():
+        known[1] -= 1 << 12
+        known[0] = 99
+    with pytest.raises(Violation, match="^recorded: recording 99 of m0 says "):
+        member._look_at_recordings()
 
 
 def test_without_peace_nothing_settles(world: World) -> None:

@@ -72,6 +72,22 @@ def test_what_was_forced_survives() -> None:
     assert contents(prepare) == {b"content"}
 
 
+def test_what_is_forced_can_be_looked_at() -> None:
+    disk = SimulatedDisk()
+    file = forced(disk.process(), "/file", b"content")
+    assert (disk.forced("/file", 0, 100), disk.forced("/file", 3, 2), disk.forced("/other", 0, 9)) == (
+        b"content",
+        b"te",
+        b"",
+    )
+    file.write(b"CON", 0)
+    file.write(b"more", 600)
+    assert disk.forced("/file", 0, 604) == b"content"
+    file.force(with_metadata=False)
+    assert disk.forced("/file", 0, 604) == b"CONtent" + bytes(593) + b"more"
+    assert disk.forced("/file", 700, 4) == b""
+
+
 def test_sectors_survive_in_any_subset_and_each_is_whole() -> None:
     def prepare(disk: SimulatedDisk) -> None:
         forced(disk.process(), "/file", 3 * OLD).write(3 * NEW, 0)

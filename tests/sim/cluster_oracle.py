@@ -6,10 +6,14 @@ The log that is committed is kept here, byte for byte, from the moment at which 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Protocol
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from tests.sim.node_oracle import Log, Violation
+import msgspec
+
+from tests.sim.node_oracle import Log, State, Violation
 
 PADDING = 0
 """The type of frames that have no data."""
@@ -27,8 +31,18 @@ _REPLAY_REQUEST = 6
 """The template of a request to an archive."""
 _REPLAY = struct.Struct("<qqqqq")
 """Control session, correlation, recording, position, length."""
+SERVICE_STREAM_ID = 105
+"""Of what services send to their consensus module."""
+_SERVICE_ACK = 33
+_ACK = struct.Struct("<qqqqi")
+"""Position, time, number, what it is about, service."""
 _FIELDS = 8
 """Where the fields of a message begin, behind its header."""
+_MARKER, _CLIENT_SESSION, _CLUSTER_SESSION, _TIMER = 100, 102, 103, 104
+"""Templates of records of a snapshot."""
+_MARK_PLACE, _END_MARK = 28, 2
+_STATE_HEADER = struct.Struct("<8sHHIQIIQ")
+"""Of a service's state: magic, format, length of its name, version, length of the state, two checksums, chunk."""
 
 
 def frames_of(content: bytes) -> bytes:
@@ -44,6 +58,69 @@ def frames_of(content: bytes) -> bytes:
             same[position + 32 : min(following, end)] = bytes(max(0, min(following, end) - position - 32))
         position = following
     return bytes(same)
+
+
+@dataclass
+class Acks:
+    """What a service has said to its consensus module in one life of both."""
+
+    count: int = 0
+    position: int = 0
+
+
+@dataclass
+class Snapshot:
+    """What a snapshot says: records of the container's or of the consensus module's, and the service's state."""
+
+    sessions: list[int] = field(default_factory=list)
+    timers: dict[int, int] = field(default_factory=dict)
+    position: int = -1
+    """Of the log, as it says itself."""
+    is_whole: bool = False
+    state: State | None = None
+
+
+def snapshot_of(messages: Iterable[bytes]) -> Snapshot:
+    """Take apart the messages of a snapshot."""
+    found, user = Snapshot(), []
+    for each in messages:
+        if found.is_whole:
+            user.append(each)
+            continue
+        template_id = int.from_bytes(each[2:4], "little")
+        if template_id == _MARKER:
+            found.position = struct.unpack_from("<q", each, _FIELDS + 8)[0]
+            found.is_whole = each[_FIELDS + _MARK_PLACE] == _END_MARK
+        elif template_id in (_CLIENT_SESSION, _CLUSTER_SESSION):
+            found.sessions.append(struct.unpack_from("<q", each, _FIELDS)[0])
+        elif template_id == _TIMER:
+            correlation_id, deadline = struct.unpack_from("<qq", each, _FIELDS)
+            found.timers[correlation_id] = deadline
+    if user:
+        length = _STATE_HEADER.unpack_from(user[0])[4]
+        content = b"".join(user[1:])
+        found.is_whole = len(content) == length
+        if found.is_whole:
+            found.state = msgspec.msgpack.decode(content, type=State)
+    return found
+
+
+def check_recorded(who: str, position: int, length: int, written: bytes, forced: bytes | None) -> None:
+    """A counter of an archive says that a recording has so many bytes up to a position: they are in its files.
+
+    ``forced`` is what outlasts a cut of the power, None where nothing is promised of that.
+    """
+    if len(written) < length or not any(written[:4]):
+        raise Violation("recorded", f"{who} says {position}, and its files have {len(written)} of the last {length}")
+    if forced is not None and forced != written:
+        raise Violation("recorded", f"{who} says {position}, and not all of the last {length} bytes are forced")
+
+
+def check_resources(who: str, found: Counter[Any], expected: Counter[Any]) -> None:
+    """At rest a member holds what one holds that had no faults, in the same role."""
+    more, fewer = found - expected, expected - found
+    if more or fewer:
+        raise Violation("resources", f"{who} has {sorted(more.items())} more, and {sorted(fewer.items())} fewer")
 
 
 class Member(Protocol):
@@ -142,6 +219,40 @@ class History:
         known = digests[events] if events < len(digests) else self._states.setdefault(events, digest)
         if known != digest:
             raise Violation("state", f"{who} has another state after {events} events")
+
+    def on_ack(self, who: str, acks: Acks, message: bytes) -> None:
+        """A service has sent something to its consensus module: acks have numbers without a gap, and never go back."""
+        if int.from_bytes(message[2:4], "little") != _SERVICE_ACK:
+            return
+        position, _, number, relevant_id, _ = _ACK.unpack_from(message, _FIELDS)
+        if number != acks.count:
+            raise Violation("acks", f"{who} sends ack {number} at {position} after {acks.count} of them")
+        if not acks.position <= position <= self.end:
+            raise Violation("acks", f"{who} sends an ack at {position} after {acks.position}, of {self.end} committed")
+        # The first one names the service's client; later ones what was recorded.
+        if number > 0 <= relevant_id and position not in self.log.snapshots:
+            raise Violation("acks", f"{who} names recording {relevant_id} at {position}: the log asks for no snapshot")
+        acks.count, acks.position = number + 1, position
+
+    def check_snapshot(self, who: str, position: int, service_id: int, messages: Sequence[bytes]) -> None:
+        """A snapshot that counts is whole, and says what the log says up to there: sessions, timers and states."""
+        found = snapshot_of(messages)
+        known = self.log.at_snapshot.get(position)
+        if known is None:
+            return  # behind what is known to be final
+        if not found.is_whole or found.position != position or (service_id >= 0 and found.state is None):
+            raise Violation("snapshots", f"{who} has no whole snapshot of service {service_id} at {position}")
+        events, digest, sessions, timers = known
+        if sorted(found.sessions) != sorted(sessions):
+            raise Violation(
+                "snapshots", f"{who} has sessions {found.sessions} at {position} of {service_id}, not {list(sessions)}"
+            )
+        if found.state is not None and (found.state.events, found.state.digest) != (events, digest):
+            raise Violation(
+                "snapshots", f"{who} has the state of {found.state.events} events at {position}, not of {events}"
+            )
+        if service_id < 0 and found.timers != timers:
+            raise Violation("snapshots", f"{who} has timers {found.timers} at {position}, not {timers}")
 
     def check_applied(self) -> None:
         """After a turn no service is ahead of what is committed."""

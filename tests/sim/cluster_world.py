@@ -7,6 +7,7 @@ member's parts take their turns when it is due; what waits inside a turn, a serv
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import random
 import zlib
@@ -24,7 +25,12 @@ from container.errors import AgentTermination, ContainerError, MarkFileError
 from container.storage.storage_seam import READ_ONLY
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_log import MemoryImage
-from container.testing.memory.memory_transport import MemoryClient, MemoryPublication
+from container.testing.memory.memory_transport import (
+    MemoryClient,
+    MemoryCounter,
+    MemoryPublication,
+    MemorySubscription,
+)
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
@@ -32,7 +38,17 @@ from container.testing.simulation.virtual_time import Draws, NodeClock, ParkingI
 from container.transport.idle_strategy import IdleStrategy
 from tests.sim import node_world
 from tests.sim.archive_oracle import read_catalog
-from tests.sim.cluster_oracle import ARCHIVE_STREAM_ID, CONSENSUS_STREAM_ID, History, frames_of, voted_term_of
+from tests.sim.cluster_oracle import (
+    ARCHIVE_STREAM_ID,
+    CONSENSUS_STREAM_ID,
+    SERVICE_STREAM_ID,
+    Acks,
+    History,
+    check_recorded,
+    check_resources,
+    frames_of,
+    voted_term_of,
+)
 from tests.sim.disk_world import CAPACITY, MS, PROGRAMMING_ERRORS, Operation, Result, operations, run_world, swarm
 from tests.sim.node_oracle import (
     ARCHIVE_DIR,
@@ -40,6 +56,7 @@ from tests.sim.node_oracle import (
     LOG_STREAM_ID,
     TERM_LENGTH,
     Violation,
+    messages_of,
     read_file,
     read_recording_log,
 )
@@ -74,10 +91,20 @@ CRASH_STATES = (ElectionState.FOLLOWER_LOG_REPLICATION, ElectionState.FOLLOWER_C
 """Of an election: a follower copies the log, or catches up with it."""
 SUSPENDED = 2
 """Of the states of a consensus module."""
+TAPPED = (CONSENSUS_STREAM_ID, ARCHIVE_STREAM_ID, SERVICE_STREAM_ID)
+"""Streams that are read along."""
+ALLOCATED, RECORDING_POSITION = 1, 100
+"""Of a counter: a state, and the type of those of recordings."""
+LOOK_TURNS = 64
+"""After so many turns counters of recordings are looked for anew."""
+REST_LIMIT_MS = 20_000
+"""What it may take until nothing is held any more that was for what is done."""
 FIRST_PARK_NS, LONGEST_PARK_NS = MS, 16 * MS
 WAKE_NS = 20_000
 MOST_CLIENTS = 4
 MOST_MEMBERS = 7
+CALM_SEED, CALM_MS = 3, 5_000
+"""Of a run without faults, and how long it rests until members are looked at."""
 CLOCKS = 0xC10C
 """What the draw of a plan's clocks is known by among the others."""
 _ORDER, _COST, _CLIENTS = 100, 200, 300
@@ -246,6 +273,12 @@ class Member(node_world.World):
         self._election_state = 0
         self._taps: dict[MemoryPublication, MemoryImage] = {}
         """What reads along what its consensus module sends to others, and asks its archive for."""
+        self._acks: dict[int, Acks] = {}
+        """What each of its services has acknowledged in this life."""
+        self._recorded: dict[tuple[int, int], list[int]] = {}
+        """By id and registration of a counter: which recording it is of, and up to where its files were looked at."""
+        self._checked_snapshots: set[tuple[int, int, int]] = set()
+        """Position, service and recording of those that were looked at."""
         self._reader: SimulatedStorage | None = None
         self._recording_id = -1
         self._clock_step_ms = 0
@@ -320,6 +353,8 @@ class Member(node_world.World):
         self.errors.clear()
         self.committed_in_life = 0
         self._taps.clear()
+        self._recorded.clear()
+        self._acks = {number: Acks() for number in range(self.plan.services)}
         self.storage = self.disk.process()
         self.life = life = Life(self.storage)
         self.processes += 1
@@ -445,9 +480,10 @@ class Member(node_world.World):
         if life.storage.is_dead:
             self.bury()
             return
-        self.observe()
+        self.observe(has_sent=work > 0)
         self._crash_soon_in_election()
-        self._check_errors()
+        if self.errors:
+            self._check_errors()
         self._check_parts()
         if work > 0:
             least_us, mean_us = cluster.plan.turn_us
@@ -484,7 +520,7 @@ class Member(node_world.World):
 
     def value(self, name: str) -> int:
         """What a counter of its consensus module shows."""
-        return int(seam.counter_record(self.driver.counters, self._counter_ids[name])["value"])
+        return seam.counter_value(self.driver.counters, self._counter_ids[name])
 
     @property
     def may_lose_power(self) -> bool:
@@ -518,22 +554,26 @@ class Member(node_world.World):
 
     # What is seen.
 
-    def observe(self) -> None:
-        """Look at its counters."""
+    def observe(self, *, has_sent: bool = True) -> None:
+        """Look at its counters, and at what it has sent: whoever has sent something has worked."""
         module = self.life.module
         if not self.is_up or module is None or not module.is_running:
             return
         history = self.cluster.history
-        self._read_along(is_electing=not module.context.agent.has_leader)
+        has_leader = module.context.agent.has_leader
+        if has_sent:
+            self._read_along(is_electing=not has_leader)
+            self._look_at_recordings()
         position = self.value("commit_position")
-        if position < self.committed_in_life:
-            raise Violation("commit", f"m{self.member_id} goes back from {self.committed_in_life} to {position}")
-        self.committed_in_life = position
-        if position > history.end:
-            history.commit(self, position, self.cluster.members)
-        self.committed = max(self.committed, position)
+        if position != self.committed_in_life:
+            if position < self.committed_in_life:
+                raise Violation("commit", f"m{self.member_id} goes back from {self.committed_in_life} to {position}")
+            self.committed_in_life = position
+            if position > history.end:
+                history.commit(self, position, self.cluster.members)
+            self.committed = max(self.committed, position)
         history.check_applied()
-        if self.is_leading:
+        if has_leader and self.value("node_role") == LEADER:
             history.check_leader(self, self.value("leadership_term_id"))
 
     def _crash_soon_in_election(self) -> None:
@@ -554,8 +594,11 @@ class Member(node_world.World):
         """Read what its consensus module has sent; it adds publications to other members only in an election."""
         if is_electing or not self._taps:
             publications = [each for each in self.life.clients[1].open_resources if isinstance(each, MemoryPublication)]
+            for client in self.life.clients[2:]:
+                publications += [each for each in client.open_resources if isinstance(each, MemoryPublication)]
             for each in publications:
-                if each.log.stream_id in (CONSENSUS_STREAM_ID, ARCHIVE_STREAM_ID) and each not in self._taps:
+                # Services share one.
+                if each.log.stream_id in TAPPED and all(each.log is not known.log for known in self._taps):
                     self._taps[each] = MemoryImage(each.log)
         for publication, image in self._taps.items():
             if seam.position(image) < publication.log.tail_position:
@@ -563,9 +606,80 @@ class Member(node_world.World):
                 for message, _ in seam.poll(image, 1_000):
                     if publication.log.stream_id == CONSENSUS_STREAM_ID:
                         history.on_consensus_message(self, message)
+                    elif publication.log.stream_id == SERVICE_STREAM_ID:
+                        self._on_service_message(message)
                     elif self.value("election_state") == ElectionState.FOLLOWER_REPLAY:
                         self._find_recording()
                         history.on_archive_request(self, self._recording_id, message, self.cluster.members)
+
+    def _on_service_message(self, message: bytes) -> None:
+        number = int.from_bytes(message[40:44], "little")
+        if number in self._acks:
+            self.cluster.history.on_ack(f"service {number} of m{self.member_id}", self._acks[number], message)
+
+    def _look_at_recordings(self) -> None:
+        """What its archive says that it has recorded is in its files, and forced where that is promised."""
+        counters = self.driver.counters
+        state = self.value("election_state")
+        if self.turns % LOOK_TURNS == 0 or state != self._election_state:
+            for counter_id in range(seam.counter_capacity(counters)):
+                record = seam.counter_record(counters, counter_id)
+                if record["state"] == 0:
+                    break
+                if record["state"] == ALLOCATED and record["type_id"] == RECORDING_POSITION and record["key"]:
+                    recording_id = int.from_bytes(record["key"][:8], "little")
+                    name = counter_id, record["registration_id"]
+                    self._recorded.setdefault(name, [recording_id, record["value"]])
+        for (counter_id, registration_id), known in list(self._recorded.items()):
+            position = seam.counter_value(counters, counter_id)
+            if position == known[1]:
+                continue
+            if seam.counter_record(counters, counter_id)["registration_id"] != registration_id:
+                del self._recorded[counter_id, registration_id]
+            elif position > known[1]:
+                self._check_recorded(known[0], known[1], position)
+                known[1] = position
+
+    def _check_recorded(self, recording_id: int, begin: int, end: int) -> None:
+        with self._uncounted():
+            written = self._bytes_of(begin, end, recording_id)
+        forced = None
+        if self.may_lose_power:
+            forced, length = b"", self.plan.segment_length
+            for base in range(begin - begin % length, end, length):
+                first, last = max(begin, base), min(end, base + length)
+                forced += self.disk.forced(f"{ARCHIVE_DIR}/{recording_id}-{base}.rec", first - base, last - first)
+        check_recorded(f"recording {recording_id} of m{self.member_id}", end, end - begin, written, forced)
+
+    def check_snapshots(self) -> None:
+        """All snapshots that its recording log names say what the log says."""
+        if self.is_uncertain:
+            return
+        for each in self.recording_log():
+            name = each.position, each.service_id, each.recording_id
+            if not each.is_snapshot or name in self._checked_snapshots or each.position > self.cluster.history.end:
+                continue
+            self._checked_snapshots.add(name)
+            with self._uncounted():
+                content = read_file(self._read(), f"{ARCHIVE_DIR}/{each.recording_id}-0.rec")
+            messages = [message for _, message in messages_of(content, 0) if message]
+            self.cluster.history.check_snapshot(f"m{self.member_id}", each.position, each.service_id, messages)
+            self.stats["snapshots read"] += 1
+
+    def resources(self) -> Counter[Any]:
+        """What its parts hold of their driver: part, kind, and stream or type of counter."""
+        names = ("archive", "module", *(f"service {each}" for each in range(self.plan.services)))
+        found: Counter[Any] = Counter()
+        for name, client in zip(names, self.life.clients, strict=True):
+            for each in client.open_resources:
+                if isinstance(each, MemoryPublication):
+                    found[name, "publication", each.log.stream_id] += 1
+                elif isinstance(each, MemorySubscription):
+                    found[name, "subscription", each.stream_id] += 1
+                elif isinstance(each, MemoryCounter):
+                    type_id = seam.counter_record(self.driver.counters, each.counter_id)["type_id"]
+                    found[name, "counter", type_id] += 1
+        return found
 
     def check_state(self, recorder: Recorder) -> None:
         """A service has another state: it must be that of all services, members and lives after as many events."""
@@ -708,11 +822,12 @@ class Member(node_world.World):
                 content = self._bytes_of(begin, end)
         return content
 
-    def _bytes_of(self, begin: int, end: int) -> bytes:
+    def _bytes_of(self, begin: int, end: int, recording_id: int | None = None) -> bytes:
         storage, content, length = self._read(), b"", self.plan.segment_length
+        number = self._recording_id if recording_id is None else recording_id
         while begin < end:
             base = begin - begin % length
-            path = f"{ARCHIVE_DIR}/{self._recording_id}-{base}.rec"
+            path = f"{ARCHIVE_DIR}/{number}-{base}.rec"
             if not storage.exists(path):
                 break
             file = storage.open_file(path, READ_ONLY)
@@ -732,6 +847,7 @@ class Member(node_world.World):
         storage.force_directory("/")
         storage.kill(self.draws)
         self.committed, self._reader, self._recording_id = 0, None, -1
+        self._checked_snapshots.clear()
         self.cluster.history.votes.pop(self.member_id, None)  # none of its votes counts any more
         self.is_to_be_wiped = False
         self.stats["members wiped"] += 1
@@ -829,7 +945,6 @@ class World:
         self._client_turns = 0
         self._clients_due = 0
         self._clients_due_ns = 0
-        self._violation: Violation | None = None
 
     @property
     def now_ms(self) -> int:
@@ -969,6 +1084,7 @@ class World:
         """A member starts: its disk has what it has committed in earlier lives, and the terms of all."""
         self.history.check_content(member, min(member.committed, self.history.end), "starts")
         self.history.check_vote(member, "starts")
+        member.check_snapshots()
         terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
         self.history.check_terms(f"m{member.member_id}", terms)
 
@@ -1297,7 +1413,9 @@ class World:
         limit_ms = SETTLE_LIMIT_MS + self.clock_steps_ms
         self.await_(self._is_settled, limit_ms, "the same state of all, with nothing left to do")
         self.history.check_sent()
+        self._check_rest()
         for member in self.members:
+            member.check_snapshots()
             member.kill(is_power_cut=member.may_lose_power)
             self.history.check_content(member, min(member.committed, self.history.end), "has ended")
             terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
@@ -1307,6 +1425,18 @@ class World:
         self.stats["ballots"] += len({term_id for term_id, _ in self.history.requests})
         self.stats["candidates of a term beside the first"] += self.history.contested
         self.stats["ballots of better logs"] += self.history.refusals
+
+    def _check_rest(self) -> None:
+        """Members hold no more than those that had no faults."""
+        expected = at_rest(self.plan.members, self.plan.services)
+
+        def differing() -> list[Member]:
+            return [each for each in self.members if not each.is_up or each.resources() != expected[each.is_leading]]
+
+        if not self.until(lambda: not differing(), REST_LIMIT_MS):
+            for member in differing():
+                who = f"m{member.member_id}, which {'leads' if member.is_leading else 'follows'},"
+                check_resources(who, member.resources(), expected[member.is_leading])
 
     def _heal(self) -> None:
         self.is_healing = True
@@ -1355,6 +1485,28 @@ class World:
         """A number for all that happened, and for the log."""
         text = repr((self.log, sorted(self.stats.items()), self.time.now_ns, self.trace.digest, self.trace.count))
         return zlib.crc32(text.encode(), zlib.crc32(self.history.content))
+
+
+class CalmWorld(World):
+    """A run whose members are looked at when they are at rest."""
+
+    def _check_rest(self) -> None:
+        self.run_for(CALM_MS)
+        self.found = {each.is_leading: each.resources() for each in self.members}
+
+
+@functools.cache
+def at_rest(members: int, services: int) -> dict[bool, Counter[Any]]:
+    """What a follower and a leader hold at rest that had no faults, by whether they lead."""
+    plan = replace(expand(CALM_SEED, members), services=services, operations=(Operation(0, "connect", 0),))
+    world = CalmWorld(plan)
+    try:
+        result = run_world(world)
+    finally:
+        world.close()
+    if result.violation is not None:
+        raise result.violation
+    return world.found
 
 
 def run(plan: Plan) -> Result[Plan]:

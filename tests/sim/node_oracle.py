@@ -185,6 +185,8 @@ class Log:
     """Leadership term id and base position."""
     snapshots: set[int] = field(default_factory=set)
     """Where actions end that ask for one."""
+    at_snapshot: dict[int, tuple[int, int, tuple[int, ...], dict[int, int]]] = field(default_factory=dict)
+    """Events, digest, sessions and timers of the state there."""
     timestamp: int = 0
     cancel_limit_ms: int = CANCEL_LIMIT_MS
     is_time_checked: bool = True
@@ -227,6 +229,7 @@ class Log:
             case ("action", *_):
                 if event[3] == SNAPSHOT_ACTION:
                     self.snapshots.add(position)
+                    self.at_snapshot[position] = state.events, state.digest, tuple(state.sessions), dict(state.timers)
                 return
             case ("term", int(term_id), _, int(base)):
                 if self.terms and (term_id <= self.terms[-1][0] or base < self.terms[-1][1]):

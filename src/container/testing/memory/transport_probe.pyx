@@ -428,6 +428,10 @@ def counter_capacity(Counters counters not None):
     return counters.capacity()
 
 
+def counter_value(Counters counters not None, int32_t counter_id):
+    return counters.value(counter_id)
+
+
 def counter_record(Counters counters not None, int32_t counter_id):
     """The record of one counter as a dict; ``key`` is its 112 bytes, or None when the id is out of range."""
     cdef const uint8_t* key = counters.key(counter_id)

@@ -260,6 +260,20 @@ cdef class SimulatedDisk:
             found[path] = None if inode is None else <bytes> inode.memory.data[:inode.length]
         return found
 
+    def forced(self, path, int64_t offset, int64_t length):
+        """What a cut of the power would leave of a range of a file, if it left nothing but what was forced (bytes).
+
+        Fewer where the file ends then; none of a file whose name was not forced.
+        """
+        cdef _Inode inode = self._durable_names.get(_clean(path))
+        if inode is None:
+            return b""
+        cdef int64_t end = min(offset + length, <int64_t> int.from_bytes(inode.durable[LENGTH], "little"))
+        cdef int64_t index
+        content = b"".join([
+            inode.durable.get(index, _ZEROS) for index in range(offset // SECTOR, (end + SECTOR - 1) // SECTOR)])
+        return content[offset % SECTOR:offset % SECTOR + max(0, end - offset)]
+
     def cut_power(self, Draws draws not None):
         """End all processes and lose what was not forced, as far as ``draws`` says; equal draws lose the same."""
         cdef SimulatedStorage each
