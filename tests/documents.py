@@ -137,6 +137,7 @@ PLAN: dict[str, Plan] = {
     "docs/getting-started.md: Install (sh)": Commands(),
     "docs/getting-started.md: Test it (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/getting-started.md: Run a cluster without Java (sh)": Commands(),
+    "docs/getting-started.md: Run a cluster without Java (plain)": NoCode("a line that a reload prints"),
     "docs/getting-started.md: Run beside an existing node (sh)": Commands(),
     "docs/getting-started.md: A client (python)": Runs("cluster", prints="one="),
     "docs/getting-started.md: A client (python 2)": Runs("cluster", prints="b'2="),

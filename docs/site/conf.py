@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.ext.napoleon import Config
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 
 from container.version import VERSION
 
@@ -119,7 +120,7 @@ def add_types(
 SECTIONS = Config(napoleon_use_ivar=True)
 
 
-def read_sections(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def read_sections(app: Sphinx, what: Any, name: str, found: Any, options: Any, lines: list[str]) -> None:
     """Turn sections such as ``Raises:`` into fields (the event ``autodoc-process-docstring``).
 
     The extension napoleon would also take the words before a colon for a type, in the docstring of an attribute.

@@ -88,6 +88,12 @@ class Ending:
             with contextlib.suppress(Empty):
                 return self._reasons.get(timeout=_ROUND_S)
 
+    def wait_for(self, seconds: float) -> signal.Signals | None:
+        """The first reason that comes within ``seconds``; None when none does, or an end without a signal."""
+        with contextlib.suppress(Empty):
+            return self._reasons.get(timeout=seconds)
+        return None
+
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.tell(signal.Signals(number))
         if self._starting.is_starting:

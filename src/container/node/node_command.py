@@ -113,6 +113,12 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         "terms, for six while a start replays, and a message has an eighth of a term at most (default: "
         f"{_DEV_TERM_LENGTH})",
     )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="load the services anew, over the same log, when their files change, and say what they do differently; "
+        "needs the extra `recordings` for that",
+    )
     add_metrics_port(parser)
     add_log_level(parser)
     parser.set_defaults(command=_run_dev)
@@ -162,6 +168,11 @@ class _Start:
 
 
 def _run_dev(options: argparse.Namespace) -> None:
+    if options.reload:
+        from container.node.dev_reload import run_reloading  # not needed otherwise
+
+        run_reloading(options)
+        return
     names = ("directory", "host", "port", "aeron_dir", "metrics_port")
     settings = {name: getattr(options, name) for name in names}
     settings["driver"] = {"counters_buffer_length": _DEV_COUNTERS_BUFFER_LENGTH}

@@ -267,7 +267,7 @@ def _compare(rows: Iterator[dict[str, Any]], options: Any) -> None:
         if row["change"] != UNKNOWN:
             raise ContainerError(
                 f"{options.other} differs from {options.service} from log position {row['log_position']} on: "
-                f"{_described(row, options)}"
+                f"{described(row, options.service, options.other)}"
             )
         unknown = unknown or row  # what the services do is compared to the end
     if unknown is not None:
@@ -280,8 +280,8 @@ def _compare(rows: Iterator[dict[str, Any]], options: Any) -> None:
     )
 
 
-def _described(row: dict[str, Any], options: Any) -> str:
-    """Describe a difference: its kind, its client, and both values."""
+def described(row: dict[str, Any], service: str, other: str) -> str:
+    """Describe a difference of two services with these names: its kind, its client, and both values."""
     text = f"{row['kind']} {row['change']}"
     for name, words in (("cluster_session_id", "session"), ("correlation_id", "timer")):
         if row[name] is not None:
@@ -291,8 +291,8 @@ def _described(row: dict[str, Any], options: Any) -> str:
     if row["state_difference"] is not None:
         return f"{text}: {row['state_difference']}"
     for name in SHOWN:
-        one, other = (NOTHING if row[column] is None else row[column] for column in (name, f"other_{name}"))
-        if one is not NOTHING or other is not NOTHING:
-            left, right = shown_apart(one, other)
-            text += f"; {name}: {left} of {options.service}, {right} of {options.other}"
+        values = [NOTHING if row[column] is None else row[column] for column in (name, f"other_{name}")]
+        if values != [NOTHING, NOTHING]:
+            left, right = shown_apart(*values)
+            text += f"; {name}: {left} of {service}, {right} of {other}"
     return text
