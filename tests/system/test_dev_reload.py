@@ -1,4 +1,4 @@
-"""``aeron-cluster dev --reload``: a service is loaded anew over the same log, and its differences are said."""
+"""``aeron-cluster dev --reload``: a changed service takes over the log, and the command prints what differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``aeron-cluster dev --reload``: a cluster of one whose service is loaded anew when its file changes, over its log.
+"""``aeron-cluster dev --reload``: a cluster of one that loads its services again when their files change, over its log.
 
 The node is a process of its own. When a file changes, two more processes run the old code and the new code over the
 log, and this one says where they differ; then the node starts again with the new code. Code that cannot be imported, or
