@@ -22,6 +22,7 @@ from container.files.recording_log import RecordingLog
 from container.settings.backup_table import BackupSettings
 from container.testing.memory import transport_probe as seam
 from container.testing.simulation.disk import SimulatedDisk
+from container.testing.simulation.virtual_time import Draws
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from tests.replication_world import MS, STREAM_ID, Archive, Stream, World, recorded
 
@@ -333,6 +334,15 @@ class Backup:
     def next_life(self, *members: Member, **settings: Any) -> Backup:
         """The next process, on what the one before has left."""
         return Backup(self.world, *members, archive=self.archive, disk=self.disk, **settings)
+
+    def crash_with_its_host(self, power: Draws | None = None) -> None:
+        """Its process is killed, and with it its archive; or their machine loses power."""
+        self.crash()
+        self.archive = self.archive.next_life(power)
+        if power is None:
+            self.storage.kill(Draws(0))
+        else:
+            self.disk.cut_power(power)
 
     def close(self) -> None:
         self.is_working = False

@@ -24,6 +24,7 @@ from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import ManualClock, MemoryDriver
 from container.testing.processes.endpoints import PortReservation
 from container.testing.simulation.disk import SimulatedDisk
+from container.testing.simulation.virtual_time import Draws
 from container.transport.streams import Publication
 from container.transport.transport_seam import Client
 from tests.archive_streams import with_ids
@@ -170,9 +171,10 @@ class Archive:
 
     def __init__(
         self, world: World, host: int, *, authenticator: Authenticator | None = None, port: int | None = None,
-        **settings: Any
+        disk: SimulatedDisk | None = None, **settings: Any
     ) -> None:  # fmt: skip
         self.world = world
+        self.given = settings
         self.host = world.hosts[host]
         self.host_number = host
         self.client = world.connect(host)
@@ -193,16 +195,20 @@ class Archive:
             "replay_linger_timeout_ns": 50 * MS,
         }
         self.settings = ArchiveSettings(**(values | settings))
-        self.disk = SimulatedDisk()
-        storage = self.disk.process()
-        storage.make_directory(DIRECTORY)
+        self.disk = SimulatedDisk() if disk is None else disk
+        self.storage = self.disk.process()
+        if disk is None:
+            self.storage.make_directory(DIRECTORY)
+            self.storage.force_directory("/")
         self.store = RecordingStore.open(
-            storage,
+            self.storage,
             StoreSettings(
                 archive_dir=DIRECTORY,
                 segment_file_length=self.settings.segment_file_length,
                 catalog_capacity=1 << 14,
                 low_storage_space_threshold=self.settings.low_storage_space_threshold,
+                file_sync_level=self.settings.file_sync_level,
+                catalog_file_sync_level=self.settings.catalog_file_sync_level,
             ),
             now_ms=NOW_MS,
             former_owner=None,
@@ -247,6 +253,15 @@ class Archive:
         self.is_working = False
         self.client.close()
         self.world.archives.remove(self)
+
+    def next_life(self, power: Draws | None = None) -> Archive:
+        """The next process, on what this one leaves when it is killed, or when its machine loses power."""
+        self.vanish()
+        if power is None:
+            self.storage.kill(Draws(0))
+        else:
+            self.disk.cut_power(power)
+        return Archive(self.world, self.host_number, port=self.port, disk=self.disk, **self.given)
 
     def control_channel(self) -> str:
         return str(self.settings.control_channel)

@@ -344,7 +344,10 @@ def wiped(world: MemoryWorld, *terms: tuple[int, int], length: int) -> Member:
     [
         ([(0, 0)], "member 0 is in term 0 and the copy in term 1: it is behind; if all members are, the cluster began"),
         ([(0, 0), (1, 4 * FRAME)], f"term 1 of member 0 begins at {4 * FRAME}, term 1 of the copy at {20 * FRAME}: "),
-        ([(0, 0), (1, 20 * FRAME), (2, 24 * FRAME)], f"term 2 of member 0 begins at {24 * FRAME} and the copy ends at"),
+        (
+            [(0, 0), (1, 20 * FRAME), (2, 24 * FRAME)],
+            f"the log of member 0 from {20 * FRAME} to {30 * FRAME} is not what",
+        ),
     ],
 )
 def test_a_cluster_that_has_begun_anew_is_not_the_one_that_was_copied(
@@ -460,6 +463,29 @@ def test_a_term_that_begins_before_those_of_the_copy_is_not_entered(world: Memor
         f"term 2 of member 0 begins at {10 * FRAME}, term 1 of the copy at {20 * FRAME}: the cluster began again"
     )
     assert entries(backup) == [(1, -1, -2)]
+
+
+@pytest.mark.parametrize("ends_in_order", [True, False])
+def test_a_term_into_which_the_log_was_followed_is_entered_by_the_next_life(
+    world: MemoryWorld, member: Member, ends_in_order: bool
+) -> None:
+    """A follower's log continues with the next leader's; no member is asked before the interval is over."""
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    base = member.commit.value
+    member.recording_log.append_term(member.recording_id, 1, base, 6)
+    end = member.grow(7 * FRAME)
+    backup.until(lambda: backup.machine.position == end)
+    assert entries(backup) == [(0, -1, -2)]
+    (backup.close if ends_in_order else backup.crash)()
+    after = backup.next_life(member)
+    after.until_backing_up()
+    assert after.failures() == []
+    assert entries(after) == [(0, base, -2), (1, -1, -2)]
+    assert after.recording_log.entries[1].term_base_log_position == base
+    end = member.grow(2 * FRAME)
+    after.until(lambda: after.machine.position == end)
+    assert check_copy(after, member) == end
 
 
 @pytest.mark.parametrize("days", [1, 366])

@@ -993,7 +993,10 @@ def test_a_start_mends_what_a_crash_in_a_truncation_has_left(world: ConsensusWor
     log = RecordingLog.open(storage, CLUSTER_DIR, create=False, file_sync_level=0)
     log.append_term(recording_id, 1, end + 4096, 1)
     log.close()
-    storage.open_file(f"{CLUSTER_DIR}/{LOG_REPLICATION_NAME}", CREATE).write(bytes(4), 0)
+    descriptor = world.store.catalog.descriptor(recording_id)
+    assert descriptor is not None
+    noted = descriptor.session_id.to_bytes(4, "little", signed=True)  # as if the log itself had been copied
+    storage.open_file(f"{CLUSTER_DIR}/{LOG_REPLICATION_NAME}", CREATE).write(noted, 0)
     world.failure = None
     world.begin()
     world.lead()

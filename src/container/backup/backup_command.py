@@ -106,6 +106,9 @@ def _archive_context(archive_dir: str, settings: BackupSettings, aeron_dir: str)
         local_control_channel=settings.archive_control_channel,
         local_control_stream_id=settings.archive_control_stream_id,
         replication_channel=f"aeron:udp?endpoint={host}:0",
+        # The recording log is forced to the disk: what it names must be there after a power cut as well.
+        file_sync_level=1,
+        catalog_file_sync_level=1,
         environ={},
     )
 

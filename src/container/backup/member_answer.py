@@ -101,7 +101,10 @@ def needed_snapshots(recording_log: RecordingLog, answer: MemberAnswer) -> tuple
 def check_same_log(
     recording_log: RecordingLog, answer: MemberAnswer, own: RecordingDescriptor, source: RecordingDescriptor
 ) -> None:
-    """Raise ClusterError where the member's log does not continue the copy.
+    """Raise ClusterError where the member's log cannot continue the copy.
+
+    A term of the member that the copy does not know may begin within the copy: so it is where the log was followed into
+    that term. The bytes show whether it is the same log (:func:`compared_from`).
 
     Args:
         recording_log: of the copy.
@@ -125,12 +128,6 @@ def check_same_log(
             f"are of one log, is gone, unless another member has it; else {BEGIN_ANEW}"
         )
     check_terms(recording_log, answer)
-    term_id, base = answer.leadership_term_id, answer.term_base_log_position
-    if recording_log.find_last_term() is not None and recording_log.is_unknown(term_id) and base < end:
-        raise ClusterError(
-            f"term {term_id} of {member} begins at {base} and {where}, in a term before that: the cluster began "
-            f"again from an older state: {BEGIN_ANEW}"
-        )
 
 
 def check_terms(recording_log: RecordingLog, answer: MemberAnswer) -> None:

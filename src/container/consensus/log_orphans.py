@@ -77,7 +77,7 @@ class LogOrphans:
     def remove(self, archive: AsyncArchive, deadline: Deadline, kept: int = NULL_VALUE) -> Generator[None]:
         """Delete the recordings of noted sessions that the recording log does not name, and forget those sessions.
 
-        While it has no term, a session without a recording stays noted: an archive may be about to begin with it. A
+        A session without a recording stays noted, and so do all with it: an archive may be about to begin with it. A
         deletion that the archive refuses is reported, and tried again the next time.
 
         Args:
@@ -97,7 +97,7 @@ class LogOrphans:
                 ClusterEvent(f"the recording of a copy of the log that was cut short stays: {message_of(error)}")
             )
             return
-        if is_known or (session_ids and self._recording_log.find_last_term() is not None):
+        if is_known:
             self._storage.unlink(self._path)
             self._storage.force_directory(self._cluster_dir)
 
