@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -83,9 +84,9 @@ def canvass(peer: ScriptedPeer, to: ClusterMember, term_id: int, log_position: i
     assert seam.offer(to.publication, message) > 0
 
 
-def scene() -> tuple[MembersWorld, MemberWorld, list[MemberWorld]]:
+def scene(**settings: Any) -> tuple[MembersWorld, MemberWorld, list[MemberWorld]]:
     """A cluster whose members have all read a message, its leader, and its followers."""
-    world = MembersWorld()
+    world = MembersWorld(**settings)
     leader = world.await_leader()
     world.client(leader).message(b"one")
     world.await_read(b"one")
@@ -587,6 +588,18 @@ def test_members_whose_node_state_could_not_be_forced_once_elect_a_leader() -> N
     leader.die()
     world.await_leader()
     assert all(each.report_of("cannot force: Input/output error: '/cluster/node-state.dat'") for each in followers)
+
+
+@pytest.mark.parametrize("kind", ["force", "force_directory"])
+def test_members_whose_recording_log_could_not_be_forced_once_elect_a_leader(kind: str) -> None:
+    world, leader, followers = scene(file_sync_level=1)
+    for each in followers:
+        each.cluster_disk.fail("force", errno.EIO, after=1)  # behind that of the vote
+        each.cluster_disk.fail(kind, errno.EIO, after=2 if kind == "force" else 0)
+    leader.die()
+    leader = world.await_leader()
+    assert any(each.report_of("cannot force: Input/output error: '/cluster/recording.log'") for each in followers)
+    world.until(lambda: leader.commit_position > 0)
 
 
 def catchups(member: MemberWorld) -> list[PublicationInfo]:
