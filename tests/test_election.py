@@ -1720,6 +1720,18 @@ def test_a_term_that_cannot_be_is_heard_by_nobody(name: str, term_id: int) -> No
     assert (scene.state, scene.host.persisted) == ("CANDIDATE_BALLOT", 3)
 
 
+@pytest.mark.parametrize("name", ["request_vote", "canvass_position"])
+def test_a_log_of_a_term_that_cannot_be_is_heard_by_nobody(name: str) -> None:
+    """It would be better than any other: its member got each vote, and a leader gave way to it."""
+    scene = Scene(term=2, position=60)
+    scene.canvassed()
+    scene.hear(name, 1 << 62, 60, 3, 0)
+    assert f"member 0 is ignored: its term {1 << 62} is more than 4294967296 beyond 2" in str(scene.host.errors[0])
+    assert scene.state == "CANVASS"
+    assert scene.host.persisted == -1
+    assert not scene.sent("vote")
+
+
 def test_a_member_goes_towards_a_term_out_of_reach_that_another_names_again() -> None:
     """Its disk says that it voted in it: it follows nobody of a term before that. A damaged message comes once."""
     scene = Scene(term=2, position=60)

@@ -561,6 +561,19 @@ def test_a_term_far_ahead_does_not_fill_the_recording_logs() -> None:
         assert each.cluster_disk.process().open_file("/cluster/recording.log", 0).length() < 256 * 64
 
 
+def test_a_leader_gives_way_to_a_log_of_a_newer_term() -> None:
+    """Else its member stayed alone for ever: it follows nobody without the term of its log, and no vote was asked for."""
+    world, leader, [absent, _] = scene()
+    peer = play(world, absent)
+    to, term_id = peer.member(leader.member_id), leader.counter_value(239)
+    assert peer.publisher.canvass_position(to, term_id + (1 << 40), 1 << 40, term_id)
+    world.until(lambda: leader.report_of(f"is ignored: its term {term_id + (1 << 40)} is more than"))
+    assert leader.is_leading_now
+    assert peer.publisher.canvass_position(to, term_id + 1, 1 << 40, term_id)
+    text = f"a newer term than {term_id}, which this member leads: the log of member {absent.member_id} is of"
+    world.until(lambda: leader.report_of(text))
+
+
 @pytest.mark.parametrize("name", ["CanvassPosition", "RequestVote"])
 def test_a_term_out_of_reach_that_a_member_names_again_begins_an_election(name: str) -> None:
     """It follows nobody of a term before that in which it voted, whoever has brought it there."""

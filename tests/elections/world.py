@@ -289,6 +289,8 @@ class Member:
     ) -> None:
         if self.election is not None:
             self.election.on_canvass_position(log_term, position, term, member_id, protocol_version)
+        elif self.role == Role.LEADER and log_term > self.leadership_term_id and not self.is_java:
+            self.enter_election("a member has a log of a newer term")
         elif self.role == Role.LEADER and log_term <= self.leadership_term_id:
             member = self.members.find(member_id)
             assert member is not None

@@ -254,7 +254,8 @@ class Election:
         protocol_version: int,
     ) -> None:
         """A member has no leader, and says how far its log goes."""
-        if self._is_deaf() or not self._is_term(leadership_term_id, "CanvassPosition", follower_member_id):
+        term_id = max(leadership_term_id, log_leadership_term_id)
+        if self._is_deaf() or not self._is_term(term_id, "CanvassPosition", follower_member_id):
             return
         self._hear_of(follower_member_id)
         follower = self._members.find(follower_member_id)
@@ -293,7 +294,7 @@ class Election:
         candidate = self._members.find(candidate_id)
         if self._is_deaf() or candidate is None or candidate is self._this_member:
             return
-        if not self._is_term(candidate_term_id, "RequestVote", candidate_id):
+        if not self._is_term(max(candidate_term_id, log_leadership_term_id), "RequestVote", candidate_id):
             return
         if self.state is _S.INIT and not self._is_end_known:
             return
