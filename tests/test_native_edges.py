@@ -562,7 +562,7 @@ def test_a_term_far_ahead_does_not_fill_the_recording_logs() -> None:
 
 
 def test_a_leader_gives_way_to_a_log_of_a_newer_term() -> None:
-    """Else its member stayed alone for ever: it follows nobody without the term of its log, and no vote was asked for."""
+    """Else its member stayed alone for ever: it follows nobody who does not know the term of its log."""
     world, leader, [absent, _] = scene()
     peer = play(world, absent)
     to, term_id = peer.member(leader.member_id), leader.counter_value(239)
