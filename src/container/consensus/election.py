@@ -254,7 +254,8 @@ class Election:
         protocol_version: int,
     ) -> None:
         """A member has no leader, and says how far its log goes."""
-        if self._is_deaf() or not self._is_term(leadership_term_id, "CanvassPosition", follower_member_id):
+        term_id = max(leadership_term_id, log_leadership_term_id)
+        if self._is_deaf() or not self._is_term(term_id, "CanvassPosition", follower_member_id):
             return
         self._hear_of(follower_member_id)
         follower = self._members.find(follower_member_id)
@@ -293,7 +294,7 @@ class Election:
         candidate = self._members.find(candidate_id)
         if self._is_deaf() or candidate is None or candidate is self._this_member:
             return
-        if not self._is_term(candidate_term_id, "RequestVote", candidate_id):
+        if not self._is_term(max(candidate_term_id, log_leadership_term_id), "RequestVote", candidate_id):
             return
         if self.state is _S.INIT and not self._is_end_known:
             return
@@ -434,8 +435,6 @@ class Election:
             self.close()
             self._forget_leader()
             if self._is_first_init and self._is_node_startup:
-                if self._members.count() > 1 and self._finish_truncation(now_ns):
-                    return 1
                 self._preparation = _Preparation.DONE
             else:
                 self._host.set_role(Role.FOLLOWER)
@@ -871,18 +870,6 @@ class Election:
         self._host.begin_truncation(self.log_leadership_term_id, position)
         # Nobody may count on what goes.
         self.append_position = position
-
-    def _finish_truncation(self, now_ns: int) -> bool:
-        """Have the recording log end where the recording does: a crash may have come between the two writes."""
-        term_id, position = self.log_leadership_term_id, self.append_position
-        recorded = max(self._host.base_of_term(term_id), self._host.end_of_term(term_id))
-        if recorded <= position:
-            return False
-        text = f"term {term_id} reaches {recorded} in the recording log, and the log ends at {position}: mended"
-        self._truncation = (position, text)
-        self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
-        self._host.begin_truncation(term_id, position)
-        return True
 
     def _truncate(self, now_ns: int) -> int:
         assert self._truncation is not None
