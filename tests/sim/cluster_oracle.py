@@ -134,6 +134,9 @@ class Member(Protocol):
         ``anew`` asks which recording that is, which may have changed.
         """
 
+    def log_begin(self) -> int:
+        """Where its disk's log begins, as segments that nothing needs are deleted."""
+
     def voted_term(self) -> int:
         """The last term in which it has voted, of its disk; -1 for none."""
 
@@ -208,7 +211,8 @@ class History:
 
     def check_content(self, member: Member, end: int, what: str) -> None:
         """The log of a member is what was committed, up to a position."""
-        content = frames_of(member.log_bytes(0, end))
+        begin = min(member.log_begin(), end)
+        content = self.frames[:begin] + frames_of(member.log_bytes(begin, end))
         if content != self.frames[:end]:
             at = next((at for at, byte in enumerate(content) if byte != self.frames[at]), len(content))
             raise Violation("committed", f"m{member.member_id} {what}; of {end} bytes committed it has but {at}")
