@@ -180,6 +180,14 @@ def test_a_second_vote_of_a_term_and_one_for_a_worse_log_are_seen(log: tuple[int
         history.on_consensus_message(disks[0], vote_of(0, 1, 2, log))
 
 
+def test_votes_need_not_be_read_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(History, "reads_along", False)
+    history, disks = history_of(b"", b"", b"")
+    for candidate_id in (0, 1):
+        history.on_consensus_message(disks[2], vote_of(2, candidate_id, 9))
+    assert history.votes == {}
+
+
 def test_a_vote_that_is_not_kept_is_seen() -> None:
     history, disks = history_of(b"", b"", b"")
     history.on_consensus_message(disks[0], vote_of(0, 1, 9))

@@ -9,7 +9,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -149,6 +149,9 @@ class History:
         services: of each member.
     """
 
+    reads_along: ClassVar[bool] = True
+    """Whether what members send each other counts; without it votes are seen by what comes of them."""
+
     def __init__(self, members: int, services: int) -> None:
         self.quorum = members // 2 + 1
         self.content = b""
@@ -271,6 +274,8 @@ class History:
         A candidate's vote is its own. A yes goes to nobody whose log is worse than the voter's, as both say they are.
         """
         template_id = int.from_bytes(message[2:4], "little")
+        if not self.reads_along:
+            return
         if template_id == _REQUEST_VOTE:
             log_term_id, log_position, term_id, candidate_id = _REQUEST.unpack_from(message, _FIELDS)
             self.requests[term_id, candidate_id] = log_term_id, log_position
@@ -311,7 +316,7 @@ class History:
 
         A new leader says how far that is before any counter shows it.
         """
-        if int.from_bytes(request[2:4], "little") != _REPLAY_REQUEST:
+        if not self.reads_along or int.from_bytes(request[2:4], "little") != _REPLAY_REQUEST:
             return
         _, _, wanted_id, position, length = _REPLAY.unpack_from(request, _FIELDS)
         end = position + length
