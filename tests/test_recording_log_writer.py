@@ -83,7 +83,7 @@ def entry(
 
 
 def check_both(storage: Storage, log: RecordingLog, expected: Iterable[RecordingLogEntry]) -> None:
-    """The entries in memory, and after the file was read anew in two ways."""
+    """The entries in memory, and after the file was read again in two ways."""
     expected = tuple(expected)
     assert log.entries == expected
     log.reload()

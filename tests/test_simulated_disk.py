@@ -50,7 +50,7 @@ def without_root(disk: SimulatedDisk) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def contents_drawn(prepare: Prepare, path: str = "/file") -> set[bytes | None]:
-    """What becomes of one file over many seeds, where there are too many states to list."""
+    """The states of one file over many seeds, where there are too many states to list."""
     found = set()
     for seed in range(SEEDS):
         disk = SimulatedDisk()
@@ -61,7 +61,7 @@ def contents_drawn(prepare: Prepare, path: str = "/file") -> set[bytes | None]:
 
 
 def contents(prepare: Prepare, path: str = "/file") -> set[bytes | None]:
-    """What becomes of one file; None when it is gone."""
+    """The state of one file; None when it is gone."""
     return {dict(state).get(path) for state in survivors(prepare)}
 
 
