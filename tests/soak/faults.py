@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from container.api import Role
 from container.testing.processes.local_cluster import CounterType, LocalMember
@@ -365,7 +366,9 @@ def fill_log_disk(scenario: Scenario, choice: random.Random) -> None:
     """Background work fails forever while standard error and mark file of a member are on a full disk: it goes on."""
     assert scenario.base_disk is not None
     scenario.base_disk.fill()
-    _flood_with_errors(scenario, choice.uniform(1.0, SHORT_PAUSE_S))
+    with _flood_of_errors(scenario):
+        scenario.base_disk.fill()  # with what the driver has given back since
+        scenario.pass_time(choice.uniform(1.0, SHORT_PAUSE_S))
     scenario.base_disk.free()
     scenario.recover(scenario.limited_member)
 
@@ -532,7 +535,8 @@ def raise_at_end(scenario: Scenario, choice: random.Random) -> None:
 @fault(errors=_FAILING)
 def fail_in_background(scenario: Scenario, choice: random.Random) -> None:
     """Background work of all members raises forever, also during a snapshot and an election: nothing is cut short."""
-    _flood_with_errors(scenario, choice.uniform(0.0, 2.0))
+    with _flood_of_errors(scenario):
+        scenario.pass_time(choice.uniform(0.0, 2.0))
     scenario.fail_for_ever(Armed.BACKGROUND_WORK)
     scenario.cluster.take_snapshot()
     leader = scenario.leader()
@@ -543,13 +547,14 @@ def fail_in_background(scenario: Scenario, choice: random.Random) -> None:
     scenario.recover(leader)
 
 
-def _flood_with_errors(scenario: Scenario, seconds: float) -> None:
-    """Let background work fail each time, with another text each time, and check that what is told of it has limits."""
+@contextmanager
+def _flood_of_errors(scenario: Scenario) -> Iterator[None]:
+    """In a block background work fails each time, with another text each time; what is said of it must have limits."""
     printed = {member: _printed_bytes(member) for member in scenario.ours}
     begin = time.monotonic()
     scenario.fail_for_ever(Armed.BACKGROUND_WORK)
     scenario.await_our_error("ArmedError: BACKGROUND_WORK")
-    scenario.pass_time(seconds)
+    yield
     scenario.await_progress()
     scenario.fail_no_more(Armed.BACKGROUND_WORK)
     scenario.await_progress()
