@@ -459,6 +459,15 @@ def test_a_resource_that_is_never_given_back_is_seen(world: World) -> None:
         world.finish()
 
 
+def test_a_follower_whose_service_speaks_to_clients_is_seen(world: World) -> None:
+    for member in world.members:
+        member.check_egress()
+    follower = next(each for each in world.members if not each.is_leading)
+    seam.add_publication(follower.life.clients[2], "aeron:udp?endpoint=clients:20001", 102)
+    with pytest.raises(Violation, match=r"^resources: m\d follows, and its services hold "):
+        follower.check_egress()
+
+
 def test_what_services_acknowledge_and_archives_record_is_looked_at(world: World) -> None:
     assert all(each._acks[0].count > 0 for each in world.members)
     assert all(known[1] > 0 for each in world.members for known in each._recorded.values() if known[0] == 0)

@@ -95,6 +95,7 @@ SUSPENDED = 2
 """Of the states of a consensus module."""
 TAPPED = (CONSENSUS_STREAM_ID, ARCHIVE_STREAM_ID, SERVICE_STREAM_ID)
 """Streams that are read along."""
+EGRESS_STREAM_ID = 102
 ALLOCATED, RECORDING_POSITION = 1, 100
 """Of a counter: a state, and the type of those of recordings."""
 LOOK_TURNS = 64
@@ -716,6 +717,16 @@ class Member(node_world.World):
             self.cluster.history.check_snapshot(f"m{self.member_id}", each.position, each.service_id, messages)
             self.stats["snapshots read"] += 1
 
+    def check_egress(self) -> None:
+        """No service of a follower speaks to clients: it joined the log behind the end of what it led."""
+        module = self.life.module
+        if not self.is_up or module is None or not module.is_running or not module.context.agent.has_leader:
+            return
+        if self.value("node_role") != LEADER and not self.is_incomplete:
+            names = [name for name in self.resources() if name[1:] == ("publication", EGRESS_STREAM_ID)]
+            if any(name[0] != "module" for name in names):
+                raise Violation("resources", f"m{self.member_id} follows, and its services hold {names}")
+
     def resources(self) -> Counter[Any]:
         """What its parts hold of their driver: part, kind, and stream or type of counter."""
         names = ("archive", "module", *(f"service {each}" for each in range(self.plan.services)))
@@ -1178,6 +1189,8 @@ class World:
         method: Callable[[random.Random], None] = getattr(self, f"_do_{operation.kind}")
         method(draw)
         self.run_for(draw.choice([1, 5, 20]))
+        for member in self.members:
+            member.check_egress()
 
     def _do_work(self, draw: random.Random) -> None:
         self.run_for(draw.choice([20, 200, 1_000]))
@@ -1490,6 +1503,8 @@ class World:
         """Faults stop: within a while there is a leader that serves, all members catch up, nothing is left to do."""
         self._heal()
         self.await_(self._is_led, LEADER_LIMIT_MS, "a leader of all")
+        for member in self.members:
+            member.check_egress()
         for client in self.clients:
             client.end()
         self.clients.clear()
