@@ -394,7 +394,8 @@ def test_members_settle_after_each_of_these(kind: str, counted: str) -> None:
 
 
 def test_three_services_and_snapshots_of_two_versions() -> None:
-    plan = plan_of("connect", "send", "send", "snapshot", "work", "upgrade", "connect", "send", "snapshot", "kill")
+    kinds = ("connect", "send", "send", "snapshot", "work", "upgrade", "connect", "send", "snapshot", "upgrade", "kill")
+    plan = plan_of(*kinds)
     result = run(replace(plan, services=3))
     assert result.violation is None
     assert result.stats["snapshots loaded"] >= 9

@@ -1296,9 +1296,9 @@ class World:
 
     def _do_upgrade(self, draw: random.Random) -> None:
         """All members get a newer version of the services, one after the other."""
-        version = draw.randint(1, 3)
+        version = self.members[0].state_version + draw.randint(1, 3)
         for member in self.members:
-            member.app_version, member.state_version = APP_VERSION + (version << 8), 1 + version
+            member.app_version, member.state_version = APP_VERSION + (version << 8), version
         self._do_roll(draw)
         self.stats["rolling upgrades"] += 1
 
