@@ -162,6 +162,8 @@ MORE_KINDS = {
 """Of what is rare or new, a plan may have some beside all others."""
 FIRST_OF_MORE = 1_000
 """The number of the first one; all others have lower ones."""
+CORE = 0xC03E
+"""What the draw of who stays away at the end is known by among the others."""
 MORE = 0x30E5
 """What the draw of those is known by among the others."""
 ALWAYS = ("send", "work", "connect", "heal")
@@ -1502,6 +1504,7 @@ class World:
     def finish(self) -> None:
         """Faults stop: within a while there is a leader that serves, all members catch up, nothing is left to do."""
         self._heal()
+        self._check_core(random.Random(self.plan.seed ^ CORE))
         self.await_(self._is_led, LEADER_LIMIT_MS, "a leader of all")
         for member in self.members:
             member.check_egress()
@@ -1538,6 +1541,31 @@ class World:
         self.stats["ballots"] += len({term_id for term_id, _ in self.history.requests})
         self.stats["candidates of a term beside the first"] += self.history.contested
         self.stats["ballots of better logs"] += self.history.refusals
+
+    def _check_core(self, draw: random.Random) -> None:
+        """In half of the seeds one member, mostly the leader, stays away: the others have a leader without it."""
+        if draw.random() < 0.5:
+            return
+        outside = self._leader() if draw.random() < 0.7 else None
+        outside = outside or draw.choice(self.members)
+        core = [each for each in self.members if each is not outside]
+        if draw.random() < 0.5:
+            outside.paused_until_ns = self.time.now_ns + 10 * LEADER_LIMIT_MS * MS
+        else:
+            self.fabric.partition([[outside.host], [CLIENT_HOST, *(each.host for each in core)]])
+
+        def is_led() -> bool:
+            leading = [each for each in core if each.is_leading]
+            return len(leading) == 1 and all(
+                each.is_up and each.life.module is not None and each.life.module.context.agent.has_leader
+                for each in core
+            )
+
+        self.await_(is_led, LEADER_LIMIT_MS, f"a leader without m{outside.member_id}")
+        self.stats["leaders without one member"] += 1
+        outside.paused_until_ns = 0
+        outside.wake()
+        self._heal_network()
 
     def _check_rest(self) -> None:
         """Members hold no more than those that had no faults."""
