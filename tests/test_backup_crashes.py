@@ -81,11 +81,6 @@ def check_goes_on(start: Start, backup: Backup, *members: Member) -> None:
     assert start.world.texts() == []
 
 
-def until_at(backup: Backup, end: int) -> None:
-    """Until it follows the log, and has all of it."""
-    backup.until(lambda: backup.state == BackupState.BACKING_UP and backup.machine.position == end)
-
-
 @pytest.mark.parametrize("end", ["process", "host", "power"])
 @pytest.mark.parametrize("is_continued", [False, True], ids=["first", "continued"])
 def test_an_end_after_each_turn_leaves_a_copy_and_the_next_life_goes_on(is_continued: bool, end: str) -> None:
@@ -126,7 +121,8 @@ def test_a_member_that_dies_after_each_turn_is_left_for_another_one(is_continued
         start.backup.machine._endpoints.append(other.endpoint)
         end = other.grow(2 * FRAME)
         backup = start.backup
-        until_at(backup, end)
+        backup.until_backing_up()
+        start.world.until(lambda machine=backup.machine, end=end: machine.position == end)  # type: ignore[misc]
         assert check_copy(backup, other, 2) == end
         assert unnamed(backup) == [], turns
         failures.add(bool(backup.failures()))

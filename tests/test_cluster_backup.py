@@ -629,10 +629,10 @@ def test_a_term_that_begins_before_those_of_the_copy_is_not_entered(world: Memor
 
 
 @pytest.mark.parametrize("ends_in_order", [True, False])
-def test_a_term_into_which_the_log_was_followed_is_entered_by_the_next_life(
+def test_a_term_into_which_the_log_was_copied_is_entered_by_the_next_life(
     world: MemoryWorld, member: Member, ends_in_order: bool
 ) -> None:
-    """A follower's log continues with the next leader's; no member is asked before the interval is over."""
+    """The backup has ended before it entered the term."""
     backup = Backup(world, member)
     backup.until_backing_up()
     base = member.commit.value

@@ -136,8 +136,8 @@ def check_same_log(
 ) -> None:
     """Raise ClusterError where the member's log cannot continue the copy.
 
-    A term of the member that the copy does not know may begin within the copy: so it is where the log was followed into
-    that term. The bytes show whether it is the same log (:func:`compared_from`).
+    A term of the member that the copy does not know may begin within the copy: so it does where a round was cut short
+    that had copied the log into that term. The bytes show whether it is the same log (:func:`compared_from`).
 
     Args:
         recording_log: of the copy.
