@@ -66,7 +66,7 @@ def test_a_port_that_is_not_given_is_9010_and_an_address_of_ipv6_gets_its_bracke
         (
             [{"id": 0, "weight": 3}],
             0,
-            "member 0: unknown key 'weight': see docs/deployment.md; the keys are id, host, port, ingress, consensus, log,",
+            "member 0: unknown key 'weight': see docs/deployment.md; the keys are id, host, port, ingress, consensus",
         ),
         ([{"id": 0, "host": "a,b"}], 0, "members: member 0: host='a,b': must be a name or an address of its machine"),
         ([{"id": 0, "host": ""}], 0, "members: member 0: host='': must be a name"),
