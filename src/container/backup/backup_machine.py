@@ -63,6 +63,7 @@ ANYWHERE = 2**63 - 1
 PROTOCOL_VERSION = 0 << 16 | 3 << 8
 
 _NS_PER_MS = 1_000_000
+_MAX_ANSWER_LENGTH = 64 * 1024  # of a message: more members and snapshots than a cluster can have
 _ERROR_CODES = {1: "ERROR", 3: "AUTHENTICATION_REJECTED"}
 _REDIRECT = 2
 
@@ -189,7 +190,9 @@ class ClusterBackupMachine:
         while True:
             try:
                 yield from self._round()
-            except (ContainerError, OSError) as error:
+            except Exception as error:  # whatever it is: a backup that has ended its work would stay there idle
+                if not isinstance(error, (ContainerError, OSError)):
+                    self._on_error(error)
                 self._fail(error)
             yield from self._reset()
 
@@ -217,11 +220,21 @@ class ClusterBackupMachine:
             self._update(found, copies)
             yield
             self._enter(BackupState.BACKING_UP)
-            interval_ms = self._settings.backup_interval_ns // _NS_PER_MS
-            self._display.show_next_query(self._transport.epoch_ms() + interval_ms)
-            while self._transport.epoch_ms() <= self._display.next_query_ms():
-                yield
+            yield from self._until_next_query()
             self._enter(BackupState.BACKUP_QUERY)
+
+    def _until_next_query(self) -> Generator[None]:
+        """Wait for the time that is shown, but no longer than the interval where no operator has set another.
+
+        A time of day that was set back would else keep new snapshots away for as long.
+        """
+        interval_ns, begin_ns = self._settings.backup_interval_ns, self._transport.nano_time()
+        shown_ms = self._transport.epoch_ms() + interval_ns // _NS_PER_MS
+        self._display.show_next_query(shown_ms)
+        while self._transport.epoch_ms() <= (next_ms := self._display.next_query_ms()):
+            if next_ms == shown_ms and self._transport.nano_time() - begin_ns > interval_ns:
+                return
+            yield
 
     def _fail(self, error: Exception) -> None:
         self._cursor = (self._cursor + 1) % len(self._endpoints)
@@ -268,7 +281,7 @@ class ClusterBackupMachine:
     def _quietly(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except (ContainerError, OSError) as error:
+        except Exception as error:
             self._on_error(error)
 
     def _tend(self) -> Exception | None:
@@ -281,7 +294,7 @@ class ClusterBackupMachine:
                     if error is not None:
                         raise error
             self._check_recording()
-        except (ContainerError, OSError) as error:
+        except Exception as error:
             return error
         return None
 
@@ -395,11 +408,19 @@ class ClusterBackupMachine:
             response_channel=str(self._transport.response_channel()).encode("ascii"),
             encoded_credentials=self._credentials.encoded_credentials(),
         )
+        stray: str | None = None
         while True:
             if message is not None and self._transport.send(message):
                 message = None
             for each in self._transport.poll():
-                name, fields = decode("cluster", each)
+                if len(each) > _MAX_ANSWER_LENGTH:
+                    stray = f"a message of {len(each)} bytes"
+                    continue
+                try:
+                    name, fields = decode("cluster", each)
+                except CodecError as error:  # from somebody else, maybe: the member may still answer
+                    stray = message_of(error)
+                    continue
                 if fields.get("correlation_id") != correlation_id:
                     continue
                 if name == "BackupResponse":
@@ -411,7 +432,8 @@ class ClusterBackupMachine:
                     self._on_session_event(fields)
             if self._transport.nano_time() >= deadline_ns:
                 what = "it was not reached" if message is not None else "it was asked and does not answer"
-                raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s")
+                came = "" if stray is None else f"; what has come is no answer: {stray}"
+                raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s{came}")
             yield
 
     def _challenge_response(self, correlation_id: int, challenge: dict[str, object]) -> bytes:
