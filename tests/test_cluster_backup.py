@@ -319,7 +319,7 @@ SNAPSHOT = {
     "timestamp": 7,
     "service_id": -1,
 }
-CANNOT_BE: list[dict[str, object]] = [
+CANNOT_BE: list[dict[str, Any]] = [
     {"log_recording_id": None},
     {"log_recording_id": -1},
     {"last_leadership_term_id": None},
