@@ -72,6 +72,7 @@ ANYWHERE = 2**63 - 1
 PROTOCOL_VERSION = 0 << 16 | 3 << 8
 
 _NS_PER_MS = 1_000_000
+_MAX_ANSWER_LENGTH = 64 * 1024  # of a message: more members and snapshots than a cluster can have
 _ERROR_CODES = {1: "ERROR", 3: "AUTHENTICATION_REJECTED"}
 _REDIRECT = 2
 
@@ -200,6 +201,8 @@ class ClusterBackupMachine:
             try:
                 yield from self._round()
             except Exception as error:  # a program's credentials may raise anything
+                if not isinstance(error, (ContainerError, OSError)):
+                    self._on_error(error)
                 self._fail(error)
             yield from self._reset()
 
@@ -289,7 +292,7 @@ class ClusterBackupMachine:
     def _quietly(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except (ContainerError, OSError) as error:
+        except Exception as error:
             self._on_error(error)
 
     def _tend(self) -> Exception | None:
@@ -302,7 +305,7 @@ class ClusterBackupMachine:
                     if error is not None:
                         raise error
             self._check_recording()
-        except (ContainerError, OSError) as error:
+        except Exception as error:
             return error
         return None
 
@@ -416,11 +419,19 @@ class ClusterBackupMachine:
             response_channel=str(self._transport.response_channel()).encode("ascii"),
             encoded_credentials=self._credentials.encoded_credentials(),
         )
+        stray: str | None = None
         while True:
             if message is not None and self._transport.send(message):
                 message = None
             for each in self._transport.poll():
-                name, fields = decode("cluster", each)
+                if len(each) > _MAX_ANSWER_LENGTH:
+                    stray = f"a message of {len(each)} bytes"
+                    continue
+                try:
+                    name, fields = decode("cluster", each)
+                except CodecError as error:  # from somebody else, maybe: the member may still answer
+                    stray = message_of(error)
+                    continue
                 if fields.get("correlation_id") != correlation_id:
                     continue
                 if name == "BackupResponse":
@@ -432,7 +443,8 @@ class ClusterBackupMachine:
                     self._on_session_event(fields)
             if self._transport.nano_time() >= deadline_ns:
                 what = "it was not reached" if message is not None else "it was asked and does not answer"
-                raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s")
+                came = "" if stray is None else f"; what has come is no answer: {stray}"
+                raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s{came}")
             yield
 
     def _challenge_response(self, correlation_id: int, challenge: dict[str, object]) -> bytes:
