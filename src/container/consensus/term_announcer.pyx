@@ -57,10 +57,10 @@ cdef class TermAnnouncer:
         Upstream says the very next one, so that a member goes through all that are empty, one message each.
 
         It is the member's last one itself where nothing of that is in this log, and it begins here behind the end of
-        the member's log: that log is of an older term then.
+        the member's log: that log is of an older term then. A gap of the recording log hides no such term.
         """
-        own = self._recording_log.find_term_entry(log_leadership_term_id)
-        if own is not None and own.log_position == own.term_base_log_position > log_position:
+        own = self._recording_log.find_empty_term(log_leadership_term_id)
+        if own is not None and own.term_base_log_position > log_position:
             return own
         return self._recording_log.find_term_after(log_leadership_term_id)
 
