@@ -1519,6 +1519,15 @@ def test_who_leads_an_older_term_hears_of_a_newer_log() -> None:
     assert not scene.sent("canvass_to")
 
 
+def test_an_answer_for_an_older_log_truncates_nothing() -> None:
+    """It comes late: the member has recorded the term that it says comes next, which begins before its log ends."""
+    scene = Scene(term=5, base=90, position=80, append=100)
+    scene.host.bases = {3: 60, 5: 90}
+    scene.canvassed()
+    scene.hear_new_term(log_term=3, term=6, base=120, following=(5, 90, 120), commit=80)
+    assert (scene.state, scene.sent("begin_truncation")) == ("CANVASS", [])
+
+
 # What a member has recorded, and what it voted for
 
 

@@ -522,10 +522,23 @@ def test_many_terms_that_were_missed_leave_a_gap(far: int) -> None:
     assert before.leadership_term_id == 4 + half
     assert log.find_term_before(4) is None
     assert (log.find_first_empty_term(far), log.find_first_empty_term(4)) == (5, 4)
+    for term_id in range(5, far, max(1, far // 97)):
+        entry = log.find_empty_term(term_id)
+        assert entry is not None
+        assert (entry.leadership_term_id, entry.term_base_log_position, entry.log_position) == (term_id, 320, 320)
+    assert [log.find_empty_term(each) for each in (-1, 3, 4, far)] == [None] * 4
     assert not log.mend(320)
     for term_id in (far, *reversed(missed)):
         assert log.drop_last_term(term_id) < term_id
     assert terms(log) == [(4, 0, -1)]
+
+
+def test_a_term_that_a_backup_has_left_out_is_not_known_to_be_empty() -> None:
+    log = take(new_storage())
+    for term_id, base in ((4, 0), (9, 320)):
+        log.append_term(3, term_id, base, 1)
+    log.commit_log_position(4, 320)
+    assert log.find_empty_term(7) is None
 
 
 def test_a_log_that_was_copied_before_its_first_term_was_known_is_of_the_term_before_it() -> None:

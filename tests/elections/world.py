@@ -693,18 +693,24 @@ class Member:
         self.send(member.id, "new_leadership_term", message)
 
     def _next_term(self, log_term: int, position: int) -> Term | None:
-        own = next((entry for entry in self.disk.terms if entry.id == log_term), None)
-        if own is None and not self.is_java:
-            before = [entry for entry in self.disk.terms if entry.id < log_term]
-            after = [entry for entry in self.disk.terms if entry.id > log_term]
-            if before and after and before[-1].end == after[0].base:
-                own = Term(log_term, after[0].base, after[0].base)
-        if own is not None and own.base == own.end and own.base > position and not self.is_java:
+        own = self._empty_term(log_term)
+        if own is not None and own.base > position and not self.is_java:
             return own
         if self.is_java:
             return next((entry for entry in self.disk.terms if entry.id == log_term + 1), None)
         later = [entry for entry in self.disk.terms if entry.id > log_term]
         return next((entry for entry in later if entry.base != entry.end), later[-1] if later else None)
+
+    def _empty_term(self, term_id: int) -> Term | None:
+        """As RecordingLog.find_empty_term."""
+        terms = self.disk.terms
+        entry = next((each for each in terms if each.id == term_id), None)
+        if entry is None:
+            before = next((each for each in reversed(terms) if each.id < term_id), None)
+            after = next((each for each in terms if each.id > term_id), None)
+            if before is not None and after is not None and after.base == before.end:
+                entry = Term(term_id, before.base, before.end)
+        return None if entry is None or entry.base != entry.end else entry
 
     def publish_commit_position(self, position: int, term: int) -> None:
         for member in self.members.others():

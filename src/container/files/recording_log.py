@@ -100,6 +100,11 @@ class RecordingLogEntry:
         return self.is_valid and self.is_term
 
     @property
+    def is_empty_term(self) -> bool:
+        """Whether it is a term that ends where it begins."""
+        return self.is_term and self.log_position == self.term_base_log_position
+
+    @property
     def is_valid_snapshot(self) -> bool:
         """Whether it is a snapshot in this member's own archive that counts."""
         return self.is_valid and self.is_snapshot
@@ -288,26 +293,49 @@ class RecordingLog:
     def find_term_after(self, leadership_term_id: int) -> RecordingLogEntry | None:
         """Return the valid entry of the next term that is not empty, else of the last one; None: there is none."""
         found = None
-        for entry in self._entries[bisect_right(self._entries, leadership_term_id, key=_term_of) :]:
-            if entry.is_valid_term:
-                found = entry
-                if entry.log_position != entry.term_base_log_position:
-                    break
+        for entry in self._terms_after(leadership_term_id):
+            found = entry
+            if not entry.is_empty_term:
+                break
         return found
 
     def find_term_before(self, leadership_term_id: int) -> RecordingLogEntry | None:
-        """Return the valid entry of the last term before one that has an entry."""
-        end = bisect_left(self._entries, leadership_term_id, key=_term_of)
-        return next((entry for entry in reversed(self._entries[:end]) if entry.is_valid_term), None)
+        """Return the valid entry of the last term before one."""
+        return next(self._terms_before(leadership_term_id), None)
+
+    def find_empty_term(self, leadership_term_id: int) -> RecordingLogEntry | None:
+        """Return the entry of a term that is empty here, also of one in a gap; None: it is not, or nobody knows.
+
+        Nobody knows where a backup has left a term out. Empty terms are at either end of a gap.
+        """
+        entry = self._terms.get(leadership_term_id)
+        if entry is None:
+            before = self.find_term_before(leadership_term_id)
+            after = next(self._terms_after(leadership_term_id), None)
+            if before is not None and after is not None and after.term_base_log_position == before.log_position:
+                entry = replace(before, leadership_term_id=leadership_term_id)
+        return None if entry is None or not entry.is_empty_term else entry
 
     def find_first_empty_term(self, leadership_term_id: int) -> int:
         """Return the first of the terms up to a known one that begin all at the same position."""
-        entry = self.get_term_entry(leadership_term_id)
-        while True:
-            before = self.find_term_before(entry.leadership_term_id)
-            if before is None or before.term_base_log_position != entry.term_base_log_position:
-                return entry.leadership_term_id
-            entry = before
+        first = self.get_term_entry(leadership_term_id)
+        for entry in self._terms_before(leadership_term_id):
+            if entry.term_base_log_position != first.term_base_log_position:
+                break
+            first = entry
+        return first.leadership_term_id
+
+    def _terms_after(self, leadership_term_id: int) -> Iterator[RecordingLogEntry]:
+        """Yield the valid entries of later terms, the next one first."""
+        for index in range(bisect_right(self._entries, leadership_term_id, key=_term_of), len(self._entries)):
+            if self._entries[index].is_valid_term:
+                yield self._entries[index]
+
+    def _terms_before(self, leadership_term_id: int) -> Iterator[RecordingLogEntry]:
+        """Yield the valid entries of earlier terms, the last one first."""
+        for index in range(bisect_left(self._entries, leadership_term_id, key=_term_of) - 1, -1, -1):
+            if self._entries[index].is_valid_term:
+                yield self._entries[index]
 
     def get_term_entry(self, leadership_term_id: int) -> RecordingLogEntry:
         """Return the valid entry of a term; raise ClusterError if there is none."""
