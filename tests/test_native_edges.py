@@ -598,19 +598,3 @@ def catchups(member: MemberWorld) -> list[PublicationInfo]:
 def replays(member: MemberWorld) -> list[str]:
     """The ports to which the archive of a member replays the log."""
     return [each.channel.partition("endpoint=")[2].partition("|")[0].rpartition(":")[2] for each in catchups(member)]
-
-
-def test_the_log_stays_until_services_that_are_busy_for_several_time_outs_have_joined_it() -> None:
-    world, leader, left = scene()
-    leader.die()
-    work = [each.services[0].work for each in left]
-    for member in left:
-        member.services[0].work = lambda: None  # type: ignore[method-assign]
-    text = "INIT: waited too long for the recording of the log to end"
-    world.until(lambda: any(each.report_of(text) for each in left))
-    world.run(2 * HEARTBEAT_TIMEOUT_MS)
-    for member, turn in zip(left, work, strict=True):
-        member.services[0].work = turn  # type: ignore[method-assign]
-    world.client(world.await_leader()).message(b"two")
-    world.await_read(b"two")
-    assert [payloads(each) for each in left] == [[b"one", b"two"]] * 2

@@ -71,11 +71,10 @@ cdef class TermPreparation:
         self._ingress.close()
         self._catchups.stop_all()
         if self._leader_log.is_joining() or self._follower_log.is_joining():
-            # Services that are to join the log wait for it: it stays until they have. Upstream waits in one turn. The
-            # join is closed only then: where this is given up before, the next attempt waits for them again.
-            yield from self._joins.await_joined()
             self._leader_log.close_join()
             self._follower_log.close_join()
+            # Services that are to join the log wait for it: it stays until they have. Upstream waits in one turn.
+            yield from self._joins.await_joined()
         self._snapshots.give_up()
         self._log_adapter.leave()
         yield from self._follower_log.leave()
