@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.consensus_world import LOG_RECORDING
+from tests.consensus_world import LOG_RECORDING, SNAPSHOT
 from tests.members_world import MembersWorld, MemberWorld, payloads
 from tests.test_native_edges import scene, stalled_archive
 
@@ -42,3 +42,49 @@ def test_a_message_of_a_service_that_was_half_read_is_in_the_log_once() -> None:
     world.await_read(b"after")
     assert [logged(member) for member in followers] == [[b"long1"]] * 2
     assert [[each[:5] for each in payloads(member)] for member in followers] == [[b"one", b"long1", b"after"]] * 2
+
+
+def test_a_leader_commits_whole_messages() -> None:
+    world, leader, followers = scene()
+    base, term_id = leader.published_position, leader.counter_value(239)
+    for follower in followers:
+        follower.is_stalled = True
+    leader.services[0].offer(b"long1" + bytes(5_000))
+    world.until(lambda: leader.published_position > base)
+    end = leader.published_position
+    world.until(lambda: recorded(leader) == end)
+    for position in (base, *range(base + FRAME_LENGTH, end, FRAME_LENGTH)):
+        leader.agent.on_append_position(term_id, position, followers[0].member_id, 0)
+        world.step()
+        assert leader.commit_position == base
+    leader.agent.on_append_position(term_id, end, followers[0].member_id, 0)
+    world.step()
+    assert leader.commit_position == end
+
+
+def test_a_leader_that_was_cut_off_amid_a_message_of_a_service_follows_without_it() -> None:
+    world, leader, followers = scene()
+    base, term_id = leader.published_position, leader.counter_value(239)
+    for follower in followers:
+        world.fabric.cut(follower.host, leader.host, False)
+    for member in world.members:
+        member.services[0].offer(b"long1" + bytes(5_000))
+    world.until(lambda: leader.published_position > base)
+    end = leader.published_position
+    world.until(lambda: all(recorded(each) == end for each in followers))
+    leader.agent.on_append_position(term_id, base + 2 * FRAME_LENGTH, followers[0].member_id, 0)
+    world.step()
+    for follower in followers:
+        world.fabric.cut(leader.host, follower.host)
+    world.until(lambda: any(each.is_leading_now for each in followers))
+    for follower in followers:
+        world.fabric.heal(leader.host, follower.host)
+    new = world.await_leader()
+    assert new is not leader
+    world.settle()
+    new.set_toggle(SNAPSHOT)
+    world.until(lambda: all(any(entry.is_snapshot for entry in each.entries()) for each in world.members))
+    names = [[name for name, _ in member.snapshot()] for member in world.members]
+    assert names[0] == names[1] == names[2]
+    assert "SessionMessageHeader" not in names[0]
+    assert [logged(member) for member in world.members] == [[b"long1"]] * 3

@@ -172,8 +172,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             context, self._archive, self._status, self.sessions, self._timers, self._trackers, self._termination,
             self._upkeep)
         self._commit = LogCommit(
-            context, self.members, self._publisher, self._status, self._termination, self._recording, self.sessions,
-            self._timers, self._trackers, timers)
+            context, self.members, self._publisher, self._status, self._termination, self._recording,
+            self.log_publisher, self.sessions, self._timers, self._trackers, timers)
         self._control = ClusterControl(
             context, self._status, self.sessions, self.log_publisher, self._commit, self._termination, self._snapshots,
             self._upkeep)

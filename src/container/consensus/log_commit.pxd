@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 from container.consensus.cluster_member cimport ClusterMembers
 from container.consensus.consensus_counters cimport ConsensusModuleCounters
 from container.consensus.consensus_publisher cimport ConsensusPublisher
+from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
@@ -21,6 +22,7 @@ cdef class LogCommit:
     cdef MemberStatus _status
     cdef MemberTermination _termination
     cdef LogRecording _recording
+    cdef LogPublisher _log_publisher
     cdef SessionManager _sessions
     cdef TimerService _timers
     cdef list _trackers                         # PendingServiceMessageTracker of each service

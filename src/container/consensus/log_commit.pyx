@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 from container.common.sealed cimport seal
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.consensus.consensus_publisher cimport ConsensusPublisher
+from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_status cimport STATE_CLOSED, MemberStatus, ModuleState
 from container.consensus.member_termination cimport MemberTermination
@@ -28,19 +29,20 @@ cdef class LogCommit:
         context: concluded (ConsensusModuleContext).
         members: of the cluster (ClusterMembers).
         publisher: says CommitPosition to the others (ConsensusPublisher).
-        status, termination, recording, sessions, timers: of this member.
+        status, termination, recording, log_publisher, sessions, timers: of this member.
         trackers: PendingServiceMessageTracker of each service (list).
         uncommitted_timers: correlation ids of the timers whose events a leader has appended (PositionQueue).
     """
 
     def __init__(self, context, ClusterMembers members not None, ConsensusPublisher publisher not None,
                  MemberStatus status not None, MemberTermination termination not None, LogRecording recording not None,
-                 SessionManager sessions not None, TimerService timers not None, list trackers not None,
-                 PositionQueue uncommitted_timers not None):
+                 LogPublisher log_publisher not None, SessionManager sessions not None, TimerService timers not None,
+                 list trackers not None, PositionQueue uncommitted_timers not None):
         self._counters, self._members, self._status = context.counters, members, status
         self._on_error, self._backward_position = context.counted_error_handler, NULL_POSITION
         self._termination, self._recording, self._sessions = termination, recording, sessions
         self._timers, self._trackers, self._uncommitted_timers = timers, trackers, uncommitted_timers
+        self._log_publisher = log_publisher
         self._publisher, self._others = publisher, members.others()
         self._uncommitted_states = PositionQueue()
         self._end_of_term = recording.end_of_term
@@ -62,15 +64,19 @@ cdef class LogCommit:
         return len(self._uncommitted_states) > 0
 
     cdef int update_as_leader(self, int64_t now_ns) except -1:
-        """Commit what a quorum has recorded; how much was done."""
+        """Commit what a quorum has recorded; how much was done.
+
+        Whole messages alone, different from upstream, which commits frames: after a term that ends with the first half
+        of a message committed, its former leader would not know the other half, as it has read nothing of its own log.
+        """
         cdef int64_t append_position = self._recording.position()
         # A counter that an archive has just made shows 0 for a moment, and none is NULL_POSITION.
         if append_position < self._counters.commit_position.get():
             return 0
         self._members.this_member.set_log(self._status.leadership_term_id, append_position, now_ns)
-        return self.update(now_ns, min(
+        return self.update(now_ns, self._log_publisher.end_of_messages(min(
             append_position, self._members.quorum_position(
-                self._status.leadership_term_id, self._end_of_term, now_ns, self._heartbeat_timeout_ns)))
+                self._status.leadership_term_id, self._end_of_term, now_ns, self._heartbeat_timeout_ns))))
 
     cdef int update(self, int64_t now_ns, int64_t quorum_position) except -1:
         """Commit the log up to a position; how much was done."""

@@ -15,6 +15,7 @@ from container.codecs.cluster cimport (
 )
 from container.codecs.sbe cimport sbe_put_int64
 from container.common.sealed cimport seal
+from container.consensus.position_queue cimport PositionQueue
 from container.errors import ClusterError
 from container.transport.frames cimport (
     CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, BufferVector, Claim, align_frame,
@@ -32,10 +33,14 @@ cdef class LogPublisher:
     when the log takes nothing any more: the publication is closed, or at the end of all positions.
     """
 
+    def __cinit__(self):
+        self._long_messages = PositionQueue()
+
     def set_publication(self, Publication publication):
         """Append to this publication (exclusive) from now on, and close the one before; None: to none."""
         cdef Publication previous = self._publication
         self._publication = publication
+        self._long_messages.clear()
         if previous is not None:
             previous.close()
 
@@ -46,6 +51,11 @@ cdef class LogPublisher:
 
     cdef int64_t position(self) noexcept:
         return 0 if self._publication is None else self._publication.position()
+
+    cdef int64_t end_of_messages(self, int64_t position) except -1:
+        """The last position up to a committed one with no part of a message before it: calls have rising positions."""
+        cdef int64_t begin = self._long_messages.first(position)
+        return begin if -1 < begin < position else position
 
     cdef int64_t max_payload_length(self) noexcept:
         return 0 if self._publication is None else (
@@ -62,7 +72,7 @@ cdef class LogPublisher:
         """SessionMessageHeader (1) with a message of a client, or of a service when the session id is negative."""
         cdef uint8_t header[SESSION_MESSAGE_HEADER_ENCODED_LENGTH]
         cdef BufferVector vectors[2]
-        cdef int64_t position
+        cdef int64_t begin, position
         cdef int _attempt
         session_message_header_encode(header, sizeof(header), leadership_term_id, cluster_session_id, timestamp)
         vectors[0].data = header
@@ -70,8 +80,10 @@ cdef class LogPublisher:
         vectors[1].data = <uint8_t*> payload
         vectors[1].length = length
         for _attempt in range(SEND_ATTEMPTS):
+            begin = self._publication.position()
             position = self._publication.offer_vectors(vectors, 2)
             if position > 0:
+                self._note_length(begin, position, sizeof(header) + length)
                 return position
             self._check(position)
         return 0
@@ -85,14 +97,16 @@ cdef class LogPublisher:
         cdef int64_t length = session_open_event_encoded_length(channel_length, principal_length)
         cdef bytes message = PyBytes_FromStringAndSize(NULL, length)
         cdef uint8_t* data = <uint8_t*> PyBytes_AS_STRING(message)
-        cdef int64_t position
+        cdef int64_t begin, position
         cdef int _attempt
         session_open_event_encode(
             data, length, leadership_term_id, correlation_id, cluster_session_id, timestamp, response_stream_id,
             response_channel, channel_length, encoded_principal, principal_length)
         for _attempt in range(SEND_ATTEMPTS):
+            begin = self._publication.position()
             position = self._publication.offer(data, length)
             if position > 0:
+                self._note_length(begin, position, length)
                 return position
             self._check(position)
         return 0
@@ -144,6 +158,11 @@ cdef class LogPublisher:
                 self._publication.commit(&claim)
                 return position
             self._check(position)
+        return 0
+
+    cdef int _note_length(self, int64_t begin, int64_t end, size_t length) except -1:
+        if length > <size_t> self._publication.max_payload_length:
+            self._long_messages.push(end, begin)
         return 0
 
     cdef int _check(self, int64_t result) except -1:

@@ -14,6 +14,7 @@ cdef class PositionQueue:
     cdef size_t _tail
     cpdef int push(self, int64_t log_position, int64_t value) except -1
     cpdef int sweep(self, int64_t commit_position) except -1
+    cdef int64_t first(self, int64_t commit_position) except? -1
     cpdef list after(self, int64_t commit_position)
     cpdef int clear(self) except -1
     cdef int _grow(self) except -1

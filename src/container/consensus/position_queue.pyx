@@ -43,6 +43,11 @@ cdef class PositionQueue:
             self._head += 1
         return 0
 
+    cdef int64_t first(self, int64_t commit_position) except? -1:
+        """The first value of what is not committed; -1 where all is."""
+        self.sweep(commit_position)
+        return -1 if self._head == self._tail else self._ring[self._head & self._mask].value
+
     cpdef list after(self, int64_t commit_position):
         """The values of what is not committed, in order."""
         self.sweep(commit_position)
