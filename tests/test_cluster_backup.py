@@ -14,7 +14,7 @@ from container.backup.backup_machine import BackupState
 from container.backup.member_answer import BEGIN_ANEW, MemberAnswer, check_same_log, compared_from
 from container.consensus.cluster_member import parse_cluster_members
 from container.consensus.snapshot_copy import SnapshotCopy
-from container.errors import ClusterError, RegistrationError
+from container.errors import ClusterError, ClusterEvent, RegistrationError
 from container.settings.setting import MAX_SERVICE_COUNT
 from container.testing.memory import transport_probe as seam
 from tests.backup_world import FRAME, INTERVAL_MS, TIMEOUT_NS, Backup, Credentials, Member, check_copy
@@ -405,6 +405,7 @@ def test_credentials_that_raise_end_the_round_alone(
         patched.setattr(Credentials, method, broken)
         backup.until(backup.failures)
     assert backup.failures() == ["'no key'"]
+    assert [type(each) for each in backup.errors] == [KeyError, ClusterEvent]
     backup.until_backing_up()
 
 
