@@ -17,7 +17,16 @@ from container.consensus.snapshot_copy import SnapshotCopy
 from container.errors import ClusterError, ClusterEvent, RegistrationError
 from container.settings.setting import MAX_SERVICE_COUNT
 from container.testing.memory import transport_probe as seam
-from tests.backup_world import FRAME, INTERVAL_MS, TIMEOUT_NS, Backup, Credentials, Member, check_copy
+from tests.backup_world import (
+    CONSENSUS_STREAM_ID,
+    FRAME,
+    INTERVAL_MS,
+    TIMEOUT_NS,
+    Backup,
+    Credentials,
+    Member,
+    check_copy,
+)
 from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, NetworkWorld, recorded
 
 STATES = [each for each in BackupState if each < BackupState.RESET_BACKUP]
@@ -169,6 +178,27 @@ def test_nobody_answers(world: MemoryWorld, member: Member) -> None:
     backup.until_state(BackupState.RESET_BACKUP)
     assert world.clock.now_ns - begin_ns < TIMEOUT_NS + 200 * MS
     assert "it was asked and does not answer within 0.5 s" in backup.failures()[0]
+    member.is_answering = True
+    backup.until_backing_up()
+
+
+@pytest.mark.parametrize("header", [b"x" * 8, b"\x10\0\x0f\x27\x6f\0\x10\0"], ids=["schema", "template"])
+def test_what_cannot_be_read_hides_no_answer(world: MemoryWorld, member: Member, header: bytes) -> None:
+    """Anybody may send to where the members answer."""
+    client = world.connect(0)
+    member.is_answering = False
+    backup = Backup(world, member)
+    publication = seam.add_publication(
+        client, str(backup.settings.consensus_channel), CONSENSUS_STREAM_ID, exclusive=True
+    )
+
+    def send() -> None:
+        seam.invoke(client)
+        seam.offer(publication, header + bytes(32))
+
+    world.tasks.append(send)
+    backup.until(backup.failures)
+    assert "within 0.5 s; something else came, which cannot be read: " in backup.failures()[0]
     member.is_answering = True
     backup.until_backing_up()
 

@@ -408,7 +408,7 @@ class ClusterBackupMachine:
         yield from self._transport.connect(str(channel))
         limit_ns = self._settings.response_timeout_ns
         deadline_ns = self._transport.nano_time() + limit_ns
-        correlation_id = self._transport.new_id()
+        correlation_id, unreadable = self._transport.new_id(), ""
         message: bytes | None = encode(
             "cluster",
             "BackupQuery",
@@ -423,7 +423,11 @@ class ClusterBackupMachine:
             if message is not None and self._transport.send(message):
                 message = None
             for each in self._transport.poll():
-                name, fields = decode("cluster", each)
+                try:
+                    name, fields = decode("cluster", each)
+                except CodecError as error:  # anybody may send something here
+                    unreadable = f"; something else came, which cannot be read: {message_of(error)}"
+                    continue
                 if fields.get("correlation_id") != correlation_id:
                     continue
                 if name == "BackupResponse":
@@ -435,7 +439,7 @@ class ClusterBackupMachine:
                     self._on_session_event(fields)
             if self._transport.nano_time() >= deadline_ns:
                 what = "it was not reached" if message is not None else "it was asked and does not answer"
-                raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s")
+                raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s{unreadable}")
             yield
 
     def _challenge_response(self, correlation_id: int, challenge: dict[str, object]) -> bytes:
