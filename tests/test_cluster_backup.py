@@ -15,7 +15,7 @@ from container.backup.backup_transport import BackupTransport
 from container.backup.member_answer import BEGIN_ANEW, MemberAnswer, check_same_log, compared_from
 from container.consensus.cluster_member import parse_cluster_members
 from container.consensus.snapshot_copy import SnapshotCopy
-from container.errors import ClusterError, RegistrationError
+from container.errors import ClusterError, ClusterEvent, RegistrationError
 from container.settings.setting import MAX_SERVICE_COUNT
 from container.testing.memory import transport_probe as seam
 from tests.backup_world import (
@@ -189,6 +189,27 @@ def test_nobody_answers(world: MemoryWorld, member: Member) -> None:
     backup.until_state(BackupState.RESET_BACKUP)
     assert world.clock.now_ns - begin_ns < TIMEOUT_NS + 200 * MS
     assert "it was asked and does not answer within 0.5 s" in backup.failures()[0]
+    member.is_answering = True
+    backup.until_backing_up()
+
+
+@pytest.mark.parametrize("header", [b"x" * 8, b"\x10\0\x0f\x27\x6f\0\x10\0"], ids=["schema", "template"])
+def test_what_cannot_be_read_hides_no_answer(world: MemoryWorld, member: Member, header: bytes) -> None:
+    """Anybody may send to where the members answer."""
+    client = world.connect(0)
+    member.is_answering = False
+    backup = Backup(world, member)
+    publication = seam.add_publication(
+        client, str(backup.settings.consensus_channel), CONSENSUS_STREAM_ID, exclusive=True
+    )
+
+    def send() -> None:
+        seam.invoke(client)
+        seam.offer(publication, header + bytes(32))
+
+    world.tasks.append(send)
+    backup.until(backup.failures)
+    assert "within 0.5 s; what has come is no answer: " in backup.failures()[0]
     member.is_answering = True
     backup.until_backing_up()
 
@@ -424,6 +445,7 @@ def test_credentials_that_raise_end_the_round_alone(
         patched.setattr(Credentials, method, broken)
         backup.until(backup.failures)
     assert backup.failures() == ["'no key'"]
+    assert [type(each) for each in backup.errors] == [KeyError, ClusterEvent]
     backup.until_backing_up()
 
 

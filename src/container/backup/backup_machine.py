@@ -200,9 +200,10 @@ class ClusterBackupMachine:
         while True:
             try:
                 yield from self._round()
+            except (ContainerError, OSError) as error:
+                self._fail(error)
             except Exception as error:  # a program's credentials may raise anything
-                if not isinstance(error, (ContainerError, OSError)):
-                    self._on_error(error)
+                self._on_error(error)
                 self._fail(error)
             yield from self._reset()
 
