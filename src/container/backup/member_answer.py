@@ -17,6 +17,15 @@ from container.errors import ClusterError, CodecError
 from container.files.catalog import RecordingDescriptor
 from container.files.recording_log import CONSENSUS_MODULE_SERVICE_ID, NULL_VALUE, RecordingLog
 from container.settings.backup_table import ANY, FOLLOWER, LATEST_SNAPSHOT, LEADER
+from container.settings.setting import MAX_SERVICE_COUNT
+
+_FRAME_ALIGNMENT = 32
+_NUMBERS = (
+    "log_recording_id",
+    "last_leadership_term_id",
+    "last_term_base_log_position",
+    "commit_position_counter_id",
+)
 
 BEGIN_ANEW = (
     "keep the directories of the backup's cluster and archive, which are the copy of what was, and start the backup "
@@ -55,13 +64,18 @@ def read_answer(fields: dict[str, Any]) -> MemberAnswer:
     """The answer of which these are the decoded fields.
 
     Raises:
-        ClusterError: the member does not say which one it is (upstream before 1.44), or its snapshots are no set.
+        ClusterError: the member does not say which one it is (upstream before 1.44), or where its log is.
+        CodecError: its snapshots are no set, or cannot be.
         ConfigurationError: its list of members is invalid.
     """
     member_id, text = fields["member_id"], fields["cluster_members"].decode("ascii", "replace")
     members = [each for each in parse_cluster_members(text) if each.id == member_id]
     if not members:
         raise ClusterError(f"it answers as member {member_id}, and the members are {text}")
+    numbers = {each: fields[each] for each in _NUMBERS}
+    if not all(_is_number(each) for each in numbers.values()):
+        raise ClusterError(f"its answer does not say where its log is: {numbers}")
+    snapshots = [MemberSnapshot(**each) for each in fields["snapshots"]]
     return MemberAnswer(
         fields["log_recording_id"],
         fields["last_leadership_term_id"],
@@ -69,12 +83,31 @@ def read_answer(fields: dict[str, Any]) -> MemberAnswer:
         fields["commit_position_counter_id"],
         fields["leader_member_id"],
         members[0],
-        _set_of([MemberSnapshot(**each) for each in fields["snapshots"]]),
+        _set_of(snapshots, fields["last_leadership_term_id"]),
     )
 
 
-def _set_of(snapshots: Sequence[MemberSnapshot]) -> tuple[MemberSnapshot, ...]:
+def _is_number(value: int | None) -> bool:
+    return value is not None and value >= 0
+
+
+def _is_possible(snapshot: MemberSnapshot, last_term_id: int) -> bool:
+    """Whether its numbers may be those of a snapshot: each may be null, or come from a member that is mistaken."""
+    term_id, base, position = snapshot.leadership_term_id, snapshot.term_base_log_position, snapshot.log_position
+    return (
+        all(_is_number(each) for each in (snapshot.recording_id, term_id, base, position))
+        and None not in (snapshot.timestamp, snapshot.service_id)
+        and term_id <= last_term_id
+        and base <= position
+        and position % _FRAME_ALIGNMENT == 0
+    )
+
+
+def _set_of(snapshots: Sequence[MemberSnapshot], last_term_id: int) -> tuple[MemberSnapshot, ...]:
     """The snapshots in the order in which they are appended: the consensus module's closes the set."""
+    impossible = [each for each in snapshots if not _is_possible(each, last_term_id)]
+    if impossible or len(snapshots) > MAX_SERVICE_COUNT + 1:
+        raise CodecError(f"its snapshots cannot be: {impossible or len(snapshots)}")
     found = tuple(sorted(snapshots, key=lambda each: each.service_id, reverse=True))
     if not found:
         return ()
@@ -103,8 +136,8 @@ def check_same_log(
 ) -> None:
     """Raise ClusterError where the member's log cannot continue the copy.
 
-    A term of the member that the copy does not know may begin within the copy: so it is where the log was followed into
-    that term. The bytes show whether it is the same log (:func:`compared_from`).
+    A term of the member that the copy does not know may begin within the copy: so it does where a round was cut short
+    that had copied the log into that term. The bytes show whether it is the same log (:func:`compared_from`).
 
     Args:
         recording_log: of the copy.
@@ -128,6 +161,29 @@ def check_same_log(
             f"are of one log, is gone, unless another member has it; else {BEGIN_ANEW}"
         )
     check_terms(recording_log, answer)
+
+
+def check_start(
+    recording_log: RecordingLog,
+    answer: MemberAnswer,
+    own: RecordingDescriptor,
+    snapshots: Sequence[MemberSnapshot],
+) -> None:
+    """Raise ClusterError where the copy's log begins behind the snapshot from which a node would start.
+
+    Args:
+        recording_log: of the copy.
+        answer: of the member.
+        own: the copy's recording of the log.
+        snapshots: those that the copy needs of the member.
+    """
+    known = recording_log.get_latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
+    latest = snapshots[-1].log_position if snapshots else 0 if known is None else known.log_position
+    if own.start_position > latest:
+        raise ClusterError(
+            f"the copy of the log begins at {own.start_position}, and member {answer.member.id} has no snapshot from "
+            "there on: have the cluster take one: aeron-cluster snapshot"
+        )
 
 
 def check_terms(recording_log: RecordingLog, answer: MemberAnswer) -> None:
