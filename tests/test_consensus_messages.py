@@ -234,7 +234,7 @@ def test_a_field_beyond_a_short_block_counts_as_null() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "difference"),
     [
-        ("|1,", "|7,", "member 1 is in this one alone; member 7 is in its one alone"),
+        ("|1,", "|7,", "member 1 is in this list alone; member 7 is in its list alone"),
         ("{endpoint}", "node9:9001", "consensus of member 1 is node9:9001 there and {endpoint} here"),
         ("|", ",response:1|", "archive response of member {first} is response:1 there and not given here"),
         ("{endpoint}", "a\n2026 ERROR b:1", "consensus of member 1 is 'a\\n2026 ERROR b:1' there and {endpoint} here"),

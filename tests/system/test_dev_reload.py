@@ -108,6 +108,15 @@ def test_code_that_does_not_work_leaves_the_old_node_running(developer: Develope
     assert developer.send() == "2"
 
 
+def test_a_node_runs_a_copy_of_its_code_that_no_later_edit_reaches(developer: Developer) -> None:
+    developer.write("open(__file__).read().count('x' * 9)  # xxxxxxxxx")
+    developer.await_ready(2)
+    assert developer.send() == "1"
+    developer.write("(1  # xxxxxxxxx xxxxxxxxx")
+    developer.reloaded("is not taken")
+    assert developer.send() == "2"  # 3 where the node reads what was not taken
+
+
 def test_a_node_that_its_service_ends_starts_again_with_changed_code(developer: Developer) -> None:
     developer.write("(1 if self.total < 1 else 1 // 0)")
     developer.await_ready(2)

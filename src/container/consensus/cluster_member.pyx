@@ -316,7 +316,7 @@ cdef class ClusterMembers:
         for member_id in sorted(self._by_id.keys() | others.keys()):
             member, other = self._by_id.get(member_id), others.get(member_id)
             if member is None or other is None:
-                found.append(f"member {member_id} is in {'its' if member is None else 'this'} one alone")
+                found.append(f"member {member_id} is in {'its' if member is None else 'this'} list alone")
                 continue
             for name, ours, theirs in zip_longest(_ENDPOINTS, member.endpoints.split(","), other.endpoints.split(",")):
                 if ours != theirs:

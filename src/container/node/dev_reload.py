@@ -1,8 +1,9 @@
 """``aeron-cluster dev --reload``: a cluster of one that loads its services again when their files change, over its log.
 
-The node is a process of its own. When a file changes, two more processes run the old code and the new code over the
-log, and this one says where they differ; then the node starts again with the new code. Code that cannot be imported, or
-that fails on the log, is not taken: the old node keeps running.
+The node is a process of its own, and runs a copy of the files: what is saved later is not run before it was compared.
+When a file changes, two more processes run the old code and the new code over the log, and this one says where they
+differ; then the node starts again with the new code. Code that cannot be imported, or that fails on the log, is not
+taken: the old node keeps running.
 """
 
 from __future__ import annotations
@@ -142,12 +143,13 @@ class Reloader:
     def _start(self, code: Path | None = None) -> None:
         if code is None:
             code = Path(tempfile.mkdtemp(dir=self._copies))
+            self._seen = self._sources.files()  # before the copy: what is saved meanwhile is a change
             self._sources.copy_to(code)
-            self._seen = self._sources.files()
         if self._old is not None:
             shutil.rmtree(self._old)
         self._old = code
-        self._node = subprocess.Popen([sys.executable, "-m", "container", "dev", *self._arguments()])
+        command = [sys.executable, "-P", "-m", "container", "dev", *self._arguments()]
+        self._node = subprocess.Popen(command, env=_environment(code))
 
     def _arguments(self) -> list[str]:
         given = self._options
@@ -211,16 +213,16 @@ def run_reloading(options: Namespace) -> None:
                     return
 
 
-def _environment() -> dict[str, str]:
-    """That of a process which finds the code in its directory first, then all that this one finds."""
-    places = [str(Path.cwd()), *(place for place in sys.path if place)]
+def _environment(code: Path) -> dict[str, str]:
+    """That of a process which finds the code first, whatever is saved meanwhile, then all that this one finds."""
+    places = [str(code), str(Path.cwd()), *(place for place in sys.path if place)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _run(code: Path, arguments: Sequence[str]) -> str:
     """Run this module with arguments, as a process that imports the code; its last line of error, or nothing."""
     command = [sys.executable, "-m", __name__, *arguments]
-    ended = subprocess.run(command, cwd=code, env=_environment(), capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=code, env=_environment(code), capture_output=True, text=True, check=False)
     lines = [line for line in ended.stderr.splitlines() if line.strip()]
     return "" if ended.returncode == 0 else (lines or [f"code {ended.returncode}"])[-1]
 
