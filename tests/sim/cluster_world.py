@@ -1549,7 +1549,10 @@ class World:
         outside = self._leader() if draw.random() < 0.7 else None
         outside = outside or draw.choice(self.members)
         core = [each for each in self.members if each is not outside]
-        if draw.random() < 0.5:
+        module = outside.life.module
+        # One that starts gives up after ten seconds, so it is only cut off.
+        is_begun = outside.is_up and module is not None and module.is_running and module.context.agent.has_leader
+        if draw.random() < 0.5 and is_begun:
             outside.paused_until_ns = self.time.now_ns + 10 * LEADER_LIMIT_MS * MS
         else:
             self.fabric.partition([[outside.host], [CLIENT_HOST, *(each.host for each in core)]])
