@@ -261,7 +261,7 @@ cdef class SimulatedDisk:
         return found
 
     def forced(self, path, int64_t offset, int64_t length):
-        """What a cut of the power would leave of a range of a file, if it left nothing but what was forced (bytes).
+        """The forced bytes of a range of a file: a cut of the power leaves at least these (bytes).
 
         Fewer where the file ends then; none of a file whose name was not forced.
         """
