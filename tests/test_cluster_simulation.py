@@ -233,7 +233,7 @@ def ack_of(position: int, number: int, relevant_id: int = -1) -> bytes:
 
 
 ACTION = struct.pack("<HHHHqqqi", 36, 23, 111, 9, 0, 0, 1_000, 2)
-"""A position of the log: services take snapshots there."""
+"""A message of the log: services are to take snapshots."""
 
 
 def at_snapshot() -> tuple[History, int]:
@@ -274,7 +274,7 @@ def marker_of(position: int, mark: int) -> bytes:
 
 
 def records_of(position: int, *, session_id: int = 7, deadline: int | None = None) -> list[bytes]:
-    """Messages of a snapshot, without the service's part."""
+    """Records of a snapshot, without the service's part."""
     timers = [] if deadline is None else [struct.pack("<HHHHqq", 16, 104, 111, 16, 10, deadline)]
     session = struct.pack("<HHHHqi", 12, 102, 111, 16, session_id, 102)
     return [marker_of(position, 0), session, *timers, marker_of(position, 2)]

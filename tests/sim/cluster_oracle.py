@@ -32,7 +32,7 @@ _REPLAY_REQUEST = 6
 _REPLAY = struct.Struct("<qqqqq")
 """Control session, correlation, recording, position, length."""
 SERVICE_STREAM_ID = 105
-"""Of what services send to their consensus module."""
+"""The stream from services to their consensus module."""
 _SERVICE_ACK = 33
 _ACK = struct.Struct("<qqqqi")
 """Position, time, number, what it is about, service."""
@@ -42,7 +42,7 @@ _MARKER, _CLIENT_SESSION, _CLUSTER_SESSION, _TIMER = 100, 102, 103, 104
 """Templates of records of a snapshot."""
 _MARK_PLACE, _END_MARK = 28, 2
 _STATE_HEADER = struct.Struct("<8sHHIQIIQ")
-"""Of a service's state: magic, format, length of its name, version, length of the state, two checksums, chunk."""
+"""A state's header: magic, format, length of its name, version, length of the state, two checksums, chunk."""
 
 
 def frames_of(content: bytes) -> bytes:
@@ -62,7 +62,7 @@ def frames_of(content: bytes) -> bytes:
 
 @dataclass
 class Acks:
-    """What a service has said to its consensus module in one life of both."""
+    """The acks of a service in one life of it and of its consensus module."""
 
     count: int = 0
     position: int = 0
@@ -70,12 +70,12 @@ class Acks:
 
 @dataclass
 class Snapshot:
-    """What a snapshot says: records of the container's or of the consensus module's, and the service's state."""
+    """A snapshot taken apart: records of the container's or of the consensus module's, and the service's state."""
 
     sessions: list[int] = field(default_factory=list)
     timers: dict[int, int] = field(default_factory=dict)
     position: int = -1
-    """Of the log, as it says itself."""
+    """The place in the log that it names itself."""
     is_whole: bool = False
     state: State | None = None
 

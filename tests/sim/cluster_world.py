@@ -97,17 +97,17 @@ TAPPED = (CONSENSUS_STREAM_ID, ARCHIVE_STREAM_ID, SERVICE_STREAM_ID)
 """Streams that are read along."""
 EGRESS_STREAM_ID = 102
 ALLOCATED, RECORDING_POSITION = 1, 100
-"""Of a counter: a state, and the type of those of recordings."""
+"""A state of a counter, and the type of those of recordings."""
 LOOK_TURNS = 64
-"""After so many turns counters of recordings are looked for anew."""
+"""Counters of recordings are looked for again once in as many turns."""
 REST_LIMIT_MS = 20_000
-"""What it may take until nothing is held any more that was for what is done."""
+"""The longest time until members hold no more than they need at rest."""
 FIRST_PARK_NS, LONGEST_PARK_NS = MS, 16 * MS
 WAKE_NS = 20_000
 MOST_CLIENTS = 4
 MOST_MEMBERS = 7
 CALM_SEED, CALM_MS = 3, 5_000
-"""Of a run without faults, and how long it rests until members are looked at."""
+"""A run without faults, and how long it rests until members are looked at."""
 CLOCKS = 0xC10C
 """What the draw of a plan's clocks is known by among the others."""
 _ORDER, _COST, _CLIENTS = 100, 200, 300
@@ -159,13 +159,13 @@ MORE_KINDS = {
     "fault": 1.0,
     "step_clock": 1.0,
 }
-"""Of what is rare or new, a plan may have some beside all others."""
+"""Rare and new kinds: a plan may have some of these beside all others."""
 FIRST_OF_MORE = 1_000
 """The number of the first one; all others have lower ones."""
 CORE = 0xC03E
-"""What the draw of who stays away at the end is known by among the others."""
+"""The name, among the draws of a seed, of the one for the member that stays away at the end."""
 MORE = 0x30E5
-"""What the draw of those is known by among the others."""
+"""The name, among the draws of a seed, of the one for those."""
 ALWAYS = ("send", "work", "connect", "heal")
 PROFILES: tuple[dict[str, float], ...] = (
     KINDS,
@@ -316,7 +316,7 @@ class Member(node_world.World):
         self._taps: dict[MemoryPublication, MemoryImage] = {}
         """What reads along what its consensus module sends to others, and asks its archive for."""
         self._acks: dict[int, Acks] = {}
-        """What each of its services has acknowledged in this life."""
+        """The acks of each of its services in this life."""
         self._recorded: dict[tuple[int, int], list[int]] = {}
         """By id and registration of a counter: which recording it is of, and up to where its files were looked at."""
         self._checked_snapshots: set[tuple[int, int, int]] = set()
@@ -667,7 +667,7 @@ class Member(node_world.World):
             self.cluster.history.on_ack(f"service {number} of m{self.member_id}", self._acks[number], message)
 
     def _look_at_recordings(self) -> None:
-        """What its archive says that it has recorded is in its files, and forced where that is promised."""
+        """Its archive has in its files all that its counters count, and has forced it where that is promised."""
         counters = self.driver.counters
         state = self.value("election_state")
         if self.turns % LOOK_TURNS == 0 or state != self._election_state:
@@ -730,7 +730,7 @@ class Member(node_world.World):
                 raise Violation("resources", f"m{self.member_id} follows, and its services hold {names}")
 
     def resources(self) -> Counter[Any]:
-        """What its parts hold of their driver: part, kind, and stream or type of counter."""
+        """The resources that its parts hold of their driver: part, kind, and stream or type of counter."""
         names = ("archive", "module", *(f"service {each}" for each in range(self.plan.services)))
         found: Counter[Any] = Counter()
         for name, client in zip(names, self.life.clients, strict=True):
@@ -1549,7 +1549,10 @@ class World:
         outside = self._leader() if draw.random() < 0.7 else None
         outside = outside or draw.choice(self.members)
         core = [each for each in self.members if each is not outside]
-        if draw.random() < 0.5:
+        module = outside.life.module
+        # One that starts gives up after ten seconds, so it is only cut off.
+        is_begun = outside.is_up and module is not None and module.is_running and module.context.agent.has_leader
+        if draw.random() < 0.5 and is_begun:
             outside.paused_until_ns = self.time.now_ns + 10 * LEADER_LIMIT_MS * MS
         else:
             self.fabric.partition([[outside.host], [CLIENT_HOST, *(each.host for each in core)]])
@@ -1638,7 +1641,7 @@ class CalmWorld(World):
 
 @functools.cache
 def at_rest(members: int, services: int, is_log_cut: bool) -> dict[bool, Counter[Any]]:
-    """What a follower and a leader hold at rest that had no faults, by whether they lead."""
+    """The resources that a follower and a leader without faults hold at rest, by whether they lead."""
     plan = expand(CALM_SEED, members)
     plan = replace(plan, services=services, retained=int(is_log_cut), operations=(Operation(0, "connect", 0),))
     world = CalmWorld(plan)

@@ -170,7 +170,7 @@ class Killed(BaseException):
 
 
 def _same(state: State) -> State:
-    """What a newer version of the service makes of an older one's state."""
+    """A newer version of the service takes an older one's state as it is."""
     return state
 
 
@@ -337,9 +337,9 @@ class World(DiskWorld[Plan]):
 
     FAULTS, MOST_CALLS = FAULTS, 6
     app_version = APP_VERSION
-    """Of the services that are started from now on."""
+    """The version of the services that are started from now on."""
     state_version = 1
-    """Of the states in snapshots that they take."""
+    """The version of the states in snapshots that they take."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan, "/node")
