@@ -121,7 +121,8 @@ def test_a_member_that_dies_after_each_turn_is_left_for_another_one(is_continued
         start.backup.machine._endpoints.append(other.endpoint)
         end = other.grow(2 * FRAME)
         backup = start.backup
-        start.world.until(lambda: backup.state == BackupState.BACKING_UP and backup.machine.position == end)  # noqa: B023
+        backup.until_backing_up()
+        start.world.until(lambda machine=backup.machine, end=end: machine.position == end)  # type: ignore[misc]
         assert check_copy(backup, other, 2) == end
         assert unnamed(backup) == [], turns
         failures.add(bool(backup.failures()))

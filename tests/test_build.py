@@ -60,7 +60,7 @@ def build(directory: Path, *modules: str) -> subprocess.CompletedProcess[str]:
 
 
 def made(directory: Path, *modules: str) -> set[str]:
-    """Build them, and return which ones were made anew."""
+    """Build them, and return those that were compiled."""
     done = build(directory, *modules)
     assert done.returncode == 0, done.stderr
     return set(re.findall(r"^compiled (\w+)$", done.stdout, re.M))
@@ -188,7 +188,7 @@ def checkout(directory: Path) -> Path:
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    """All files below a directory, but for what Python itself keeps of what it has imported."""
+    """All files below a directory, without Python's caches."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
@@ -317,7 +317,7 @@ def test_each_supported_spark_has_its_tests() -> None:
 
 
 def declared() -> list[Requirement]:
-    """What pyproject.toml asks for: at run time, in extras, for the build and for the checks."""
+    """Requirements in pyproject.toml: at run time, in extras, for the build and for the checks."""
     project = PYPROJECT["project"]
     groups = [*project["optional-dependencies"].values(), *PYPROJECT["dependency-groups"].values()]
     lists = [project["dependencies"], PYPROJECT["build-system"]["requires"], *groups]

@@ -1,4 +1,4 @@
-"""A whole cluster in this process: launched, used by clients, gone on with, refused, and ended by each of its parts."""
+"""A whole cluster in this process: launched, used by clients, continued, refused, and ended by each of its parts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NEEDS_SMALL_DISK = pytest.mark.skipif(disk.unavailable_reason() is not None, rea
 
 
 class Answers(EgressListener):
-    """What the service sends."""
+    """The messages that the service sends."""
 
     def __init__(self) -> None:
         self.found: list[bytes] = []
@@ -693,13 +693,13 @@ class Command:
         self.lines = [self.process.stdout.readline() for _ in range(5)]
 
     def send(self, text: str) -> str:
-        """What a client that does as the lines say prints."""
+        """The output of a client that does as the lines say."""
         found = re.search(r"aeron-cluster (client --ingress \S+ --embedded-driver send) TEXT", self.lines[3])
         assert found is not None, self.lines
         return self.run(*found[1].split(), text)
 
     def run(self, *arguments: str) -> str:
-        """What another command prints."""
+        """The output of another command."""
         client = subprocess.run(
             [*COMMAND, *arguments], env=self._environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )

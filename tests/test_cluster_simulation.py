@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tests.sim.cluster_oracle import Acks, History, check_recorded, check_resour
 from tests.sim.cluster_run import report, run_seed
 from tests.sim.cluster_world import Plan, World, expand, run
 from tests.sim.disk_world import Operation
-from tests.sim.node_oracle import LOG_STREAM_ID, State, Violation
+from tests.sim.node_oracle import LOG_STREAM_ID, TERM_LENGTH, State, Violation
 from tests.sim.node_world import SNAPSHOT
 from tests.test_node_simulation import OPEN, TERM, message, sent
 
@@ -32,10 +33,13 @@ class Disk:
 
     def __init__(self, member_id: int, content: bytes) -> None:
         self.member_id, self.content = member_id, content
-        self.voted = 9
+        self.voted, self.begin = 9, 0
 
     def voted_term(self) -> int:
         return self.voted
+
+    def log_begin(self) -> int:
+        return self.begin
 
     def log_bytes(self, begin: int, end: int, *, anew: bool = False) -> bytes:
         return self.content[begin:end]
@@ -76,6 +80,16 @@ def test_a_second_leader_of_a_term_and_one_without_the_log_are_seen() -> None:
         history.check_leader(disks[1], 1)
     with pytest.raises(Violation, match="^committed: m2 leads; of [0-9]+ bytes committed it has but "):
         history.check_leader(disks[2], 2)
+
+
+def test_a_log_without_its_begin_is_compared_from_there_on() -> None:
+    history, disks = history_of(LOG, SAME, OTHER)
+    history.commit(disks[0], len(LOG), disks)
+    for disk in disks:
+        disk.begin = 96
+    history.check_content(disks[1], len(LOG), "starts")
+    with pytest.raises(Violation, match="^committed: m2 starts; of [0-9]+ bytes committed it has but "):
+        history.check_content(disks[2], len(LOG), "starts")
 
 
 def test_states_that_differ_and_states_of_what_is_not_committed_are_seen() -> None:
@@ -167,6 +181,14 @@ def test_a_second_vote_of_a_term_and_one_for_a_worse_log_are_seen(log: tuple[int
         history.on_consensus_message(disks[0], vote_of(0, 1, 2, log))
 
 
+def test_votes_need_not_be_read_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(History, "reads_along", False)
+    history, disks = history_of(b"", b"", b"")
+    for candidate_id in (0, 1):
+        history.on_consensus_message(disks[2], vote_of(2, candidate_id, 9))
+    assert history.votes == {}
+
+
 def test_a_vote_that_is_not_kept_is_seen() -> None:
     history, disks = history_of(b"", b"", b"")
     history.on_consensus_message(disks[0], vote_of(0, 1, 9))
@@ -211,7 +233,7 @@ def ack_of(position: int, number: int, relevant_id: int = -1) -> bytes:
 
 
 ACTION = struct.pack("<HHHHqqqi", 36, 23, 111, 9, 0, 0, 1_000, 2)
-"""Of the log: services are to take snapshots."""
+"""A position of the log: services take snapshots there."""
 
 
 def at_snapshot() -> tuple[History, int]:
@@ -252,7 +274,7 @@ def marker_of(position: int, mark: int) -> bytes:
 
 
 def records_of(position: int, *, session_id: int = 7, deadline: int | None = None) -> list[bytes]:
-    """Of a snapshot, without the service's part."""
+    """Messages of a snapshot, without the service's part."""
     timers = [] if deadline is None else [struct.pack("<HHHHqq", 16, 104, 111, 16, 10, deadline)]
     session = struct.pack("<HHHHqi", 12, 102, 111, 16, session_id, 102)
     return [marker_of(position, 0), session, *timers, marker_of(position, 2)]
@@ -335,7 +357,7 @@ def world() -> Iterator[World]:
 @pytest.mark.parametrize("seed", [1023, 1056, 1106, 100_031, 782_405_990])
 def test_seeds_that_found_something_find_nothing(seed: int) -> None:
     """Mark files, a catalog that no start has mended, logs with nothing, and a part that is lost before its node."""
-    result = run_seed(seed)
+    result = run(expand(seed, has_more=False))
     assert result.violation is None, report(result, seed)
 
 
@@ -348,12 +370,44 @@ def test_members_elect_serve_and_settle(members: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["kill_all", "roll", "shutdown", "abort", "isolate", "wipe", "suspend", "behead", "mute", "compete"]
+    ("kind", "counted"),
+    [
+        ("kill_all", "kills of all"),
+        ("roll", "rolling restarts"),
+        ("upgrade", "rolling upgrades"),
+        ("shutdown", "shutdowns"),
+        ("abort", "aborts"),
+        ("isolate", "members isolated"),
+        ("wipe", "members wiped"),
+        ("replace", "members wiped"),
+        ("reconnect", "clients that come back"),
+        ("suspend", "suspensions"),
+        ("behead", "leaders cut off"),
+        ("mute", "leaders that hear nobody"),
+        ("compete", "competitions"),
+    ],
 )
-def test_members_settle_after_each_of_these(kind: str) -> None:
+def test_members_settle_after_each_of_these(kind: str, counted: str) -> None:
     result = run(plan_of("connect", "send", kind, "work", "heal", "connect", "send", "work"))
     assert result.violation is None
     assert result.stats["settled"] == 1
+    assert result.stats[counted] > 0
+
+
+def test_three_services_and_snapshots_of_two_versions() -> None:
+    kinds = ("connect", "send", "send", "snapshot", "work", "upgrade", "connect", "send", "snapshot", "upgrade", "kill")
+    plan = plan_of(*kinds)
+    result = run(replace(plan, services=3))
+    assert result.violation is None
+    assert result.stats["snapshots loaded"] >= 9
+    assert result.stats["snapshots read"] >= 12
+
+
+def test_the_begin_of_a_log_that_no_snapshot_needs_goes() -> None:
+    kinds = [*("connect", "send", "work", "snapshot") * 8, "kill_all", "connect", "send", "work"]
+    result = run(replace(plan_of(*kinds), retained=1, longest=9_000, segment_length=TERM_LENGTH))
+    assert result.violation is None
+    assert result.stats["logs without their begin"] > 0
 
 
 def test_a_commit_that_goes_back_is_seen(world: World) -> None:
@@ -405,6 +459,38 @@ def test_a_resource_that_is_never_given_back_is_seen(world: World) -> None:
     seam.add_subscription(member.life.clients[1], "aeron:ipc", 999)
     with pytest.raises(Violation, match=r"^resources: m1, which .* 'subscription', 999\), 1\)\] more"):
         world.finish()
+
+
+def test_a_follower_whose_service_speaks_to_clients_is_seen(world: World) -> None:
+    for member in world.members:
+        member.check_egress()
+    follower = next(each for each in world.members if not each.is_leading)
+    seam.add_publication(follower.life.clients[2], "aeron:udp?endpoint=clients:20001", 102)
+    with pytest.raises(Violation, match=r"^resources: m\d follows, and its services hold "):
+        follower.check_egress()
+
+
+class Drawn(random.Random):
+    """Draws that have the leader stay away."""
+
+    def random(self) -> float:
+        return 0.6
+
+
+def test_the_others_have_a_leader_while_one_stays_away(world: World) -> None:
+    leader = world._leader()
+    assert leader is not None
+    world._check_core(Drawn())
+    assert world.stats["leaders without one member"] == 1
+    assert world._leader() not in (None, leader)
+
+
+def test_others_that_have_no_leader_are_seen(world: World) -> None:
+    for member in world.members:
+        if not member.is_leading:
+            member.paused_until_ns = world.time.now_ns + 10**12
+    with pytest.raises(Violation, match=r"^liveness: a leader without m\d did not come within "):
+        world._check_core(Drawn())
 
 
 def test_what_services_acknowledge_and_archives_record_is_looked_at(world: World) -> None:

@@ -91,17 +91,18 @@ CLUSTER = Subject(
     "cluster",
     cluster_run,
     cluster_world,
-    seeds=60,
-    drawn=20,
+    seeds=120,
+    drawn=30,
     chunk=10,
     slow_seeds=1_000,
     reached={
         **dict.fromkeys(("power cuts", "kills", "partitions", "members isolated", "one-way cuts", "pauses"), 10),
         **dict.fromkeys(("snapshots", "snapshots loaded", "ends in order", "kills of all", "clogs"), 5),
-        # Rare in so few seeds; tests/test_cluster_simulation.py has one of each: shutdowns, rolling restarts, wipes.
-        **dict.fromkeys(("suspensions", "parts lost", "faults", "clock steps"), 2),
-        "answers": 500,
-        "settled": 60,
+        **dict.fromkeys(("members wiped", "rolling upgrades", "clients that come back", "snapshots read"), 5),
+        # Rare in so few seeds; tests/test_cluster_simulation.py has one of each: shutdowns, aborts.
+        **dict.fromkeys(("suspensions", "parts lost", "faults", "clock steps", "logs without their begin"), 2),
+        "answers": 1_000,
+        "settled": 120,
     },
     repeated=20,
     planted=(RecordingLog, "commit_log_position"),
@@ -175,11 +176,12 @@ def test_a_seed_does_the_same_again(subject: Subject) -> None:
 @of_each
 def test_plans_have_all_kinds_of_operations(subject: Subject) -> None:
     plans = [subject.world.expand(seed) for seed in range(200)]
-    assert {each.kind for plan in plans for each in plan.operations} == set(subject.world.KINDS)
+    kinds = {*subject.world.KINDS, *getattr(subject.world, "MORE_KINDS", ())}
+    assert {each.kind for plan in plans for each in plan.operations} == kinds
     assert {plan.level for plan in plans} == {0, 1, 2}
     part = plans[0].only([3, 1, 999])
     assert [each.number for each in part.operations] == [1, 3]
-    assert part.operations[0] == plans[0].operations[1]
+    assert part.operations[0] in plans[0].operations
 
 
 @of_each

@@ -799,22 +799,6 @@ def test_services_that_applied_what_is_truncated_have_to_start_again() -> None:
         scene.step()
 
 
-@pytest.mark.parametrize(("base", "end"), [(120, 0), (60, 120)])
-def test_a_truncation_that_a_crash_has_cut_short_is_finished(base: int, end: int) -> None:
-    """The recording ends at 80, and the recording log does not say so."""
-    scene = Scene(term=3, position=40, append=80)
-    scene.host.bases, scene.host.ends = {3: base}, {3: end}
-    scene.step()
-    assert scene.sent("begin_truncation") == [(3, 80)]
-    assert scene.state == "INIT"
-    scene.host.bases, scene.host.ends = {3: min(base, 80)}, {3: 80}
-    scene.step()
-    assert "term 3 reaches 120 in the recording log, and the log ends at 80: mended" in str(scene.host.errors[0])
-    scene.step(times=2)
-    assert scene.state == "CANVASS"
-    assert not scene.sent("begin_truncation")
-
-
 def test_a_late_message_of_the_own_term_truncates_nothing() -> None:
     scene = Scene(term=2, base=100, position=150, append=150)
     scene.canvassed()
@@ -1718,6 +1702,18 @@ def test_a_term_that_cannot_be_is_heard_by_nobody(name: str, term_id: int) -> No
     scene.step()
     scene.step(600 * MS)
     assert (scene.state, scene.host.persisted) == ("CANDIDATE_BALLOT", 3)
+
+
+@pytest.mark.parametrize("name", ["request_vote", "canvass_position"])
+def test_a_log_of_a_term_that_cannot_be_is_heard_by_nobody(name: str) -> None:
+    """It would be better than any other: its member got each vote, and a leader gave way to it."""
+    scene = Scene(term=2, position=60)
+    scene.canvassed()
+    scene.hear(name, 1 << 62, 60, 3, 0)
+    assert f"member 0 is ignored: its term {1 << 62} is more than 4294967296 beyond 2" in str(scene.host.errors[0])
+    assert scene.state == "CANVASS"
+    assert scene.host.persisted == -1
+    assert not scene.sent("vote")
 
 
 def test_a_member_goes_towards_a_term_out_of_reach_that_another_names_again() -> None:

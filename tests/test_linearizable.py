@@ -411,3 +411,8 @@ def test_simulated_clients_have_histories_with_and_without_outcomes() -> None:
 @needs_porcupine
 def test_simulated_nodes_are_linearizable() -> None:
     assert main(["--simulated", "25"]) == 0
+
+
+@needs_porcupine
+def test_simulated_clusters_are_linearizable() -> None:
+    assert main(["--clusters", "6", "--seed", "30"]) == 0

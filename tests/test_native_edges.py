@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -83,9 +84,9 @@ def canvass(peer: ScriptedPeer, to: ClusterMember, term_id: int, log_position: i
     assert seam.offer(to.publication, message) > 0
 
 
-def scene() -> tuple[MembersWorld, MemberWorld, list[MemberWorld]]:
+def scene(**settings: Any) -> tuple[MembersWorld, MemberWorld, list[MemberWorld]]:
     """A cluster whose members have all read a message, its leader, and its followers."""
-    world = MembersWorld()
+    world = MembersWorld(**settings)
     leader = world.await_leader()
     world.client(leader).message(b"one")
     world.await_read(b"one")
@@ -558,6 +559,32 @@ def test_a_term_far_ahead_does_not_fill_the_recording_logs() -> None:
     world.until(lambda: min(each.counter_value(239) for each in (leader, other)) > 1 << 31, 10 * HEARTBEAT_TIMEOUT_MS)
     for each in (leader, other):
         assert each.cluster_disk.process().open_file("/cluster/recording.log", 0).length() < 256 * 64
+    # The log of a member that led in between is of no term of theirs: that ends where it begins.
+    peer.habit = lambda: None
+    leader = world.await_leader()
+    in_gap = 1 << 20
+    assert peer.publisher.canvass_position(peer.member(leader.member_id), in_gap, 64, in_gap)
+
+    def answer() -> bool:
+        found = peer.take("NewLeadershipTerm")
+        return (
+            found is not None and (found["log_leadership_term_id"], found["next_leadership_term_id"]) == (in_gap,) * 2
+        )
+
+    world.until(answer)
+
+
+def test_a_leader_gives_way_to_a_log_of_a_newer_term() -> None:
+    """Else its member stayed alone for ever: it follows nobody who does not know the term of its log."""
+    world, leader, [absent, _] = scene()
+    peer = play(world, absent)
+    to, term_id = peer.member(leader.member_id), leader.counter_value(239)
+    assert peer.publisher.canvass_position(to, term_id + (1 << 40), 1 << 40, term_id)
+    world.until(lambda: leader.report_of(f"is ignored: its term {term_id + (1 << 40)} is more than"))
+    assert leader.is_leading_now
+    assert peer.publisher.canvass_position(to, term_id + 1, 1 << 40, term_id)
+    text = f"a newer term than {term_id}, which this member leads: the log of member {absent.member_id} is of"
+    world.until(lambda: leader.report_of(text))
 
 
 @pytest.mark.parametrize("name", ["CanvassPosition", "RequestVote"])
@@ -587,6 +614,18 @@ def test_members_whose_node_state_could_not_be_forced_once_elect_a_leader() -> N
     leader.die()
     world.await_leader()
     assert all(each.report_of("cannot force: Input/output error: '/cluster/node-state.dat'") for each in followers)
+
+
+@pytest.mark.parametrize("kind", ["force", "force_directory"])
+def test_members_whose_recording_log_could_not_be_forced_once_elect_a_leader(kind: str) -> None:
+    world, leader, followers = scene(file_sync_level=1)
+    for each in followers:
+        each.cluster_disk.fail("force", errno.EIO, after=1)  # behind that of the vote
+        each.cluster_disk.fail(kind, errno.EIO, after=2 if kind == "force" else 0)
+    leader.die()
+    leader = world.await_leader()
+    assert any(each.report_of("cannot force: Input/output error: '/cluster/recording.log'") for each in followers)
+    world.until(lambda: leader.commit_position > 0)
 
 
 def catchups(member: MemberWorld) -> list[PublicationInfo]:

@@ -173,7 +173,7 @@ def test_a_term_of_which_the_force_fails_does_not_count_and_the_next_goes_into_a
     storage.make_directory(DIRECTORY)
     file = take(storage)
     file.update_candidate_term_id(3, 0, 0)
-    for kind in ("force", "force", "rename"):
+    for kind in ("force", "force", "rename", "force_directory", "force_directory"):
         disk.fail(kind, errno.EIO)
         with pytest.raises(OSError, match="Input/output error"):
             file.propose_max_candidate_term_id(4, 0, 0)
@@ -223,17 +223,19 @@ def test_a_term_of_which_the_force_has_returned_survives_a_cut_of_the_power() ->
     assert check_power_cuts(prepare, act, check) > 20
 
 
-def test_a_term_after_a_force_that_failed_survives_a_cut_of_the_power() -> None:
+@pytest.mark.parametrize("kind", ["force", "force_directory"])
+def test_a_term_after_a_force_that_failed_survives_a_cut_of_the_power(kind: str) -> None:
     returned, begun = -1, -1
 
     def act(storage: Storage) -> None:
         nonlocal returned, begun
         assert isinstance(storage, SimulatedStorage)
         file = take(storage)
-        for term_id in range(1, 5):
+        for term_id in range(1, 6):
             begun = term_id
             if term_id == 2:
                 storage.disk.fail("force", errno.EIO)
+                storage.disk.fail(kind, errno.EIO, after=int(kind == "force"))
             with suppress(OSError):
                 returned = file.propose_max_candidate_term_id(term_id, 10 * term_id, 100 * term_id)
 
@@ -243,7 +245,7 @@ def test_a_term_after_a_force_that_failed_survives_a_cut_of_the_power() -> None:
         assert (log_position, timestamp) == ((10 * term_id, 100 * term_id) if term_id > 0 else (-1, -1))
 
     assert check_power_cuts(prepare, act, check) > 20
-    assert returned == 4
+    assert returned == 5
 
 
 def test_a_term_that_a_killed_process_left_unforced_is_forced_before_it_counts() -> None:

@@ -6,6 +6,7 @@ import errno
 import random
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from container.files.recording_log import (
 )
 from container.storage.file_storage import FileStorage
 from container.storage.storage_seam import CREATE, Storage
-from container.testing.simulation.disk import SimulatedDisk
+from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from tests.crashes import check_power_cuts, kills
 
 DIRECTORY = "/member"
@@ -82,7 +83,7 @@ def entry(
 
 
 def check_both(storage: Storage, log: RecordingLog, expected: Iterable[RecordingLogEntry]) -> None:
-    """The entries in memory, and after the file was read anew in two ways."""
+    """The entries in memory, and after the file was read again in two ways."""
     expected = tuple(expected)
     assert log.entries == expected
     log.reload()
@@ -1196,3 +1197,53 @@ def test_after_a_rewrite_whose_name_could_not_be_forced_the_log_is_the_file_that
     assert log.is_in_place()
     log.append_snapshot(2, 0, 0, 128, 0, CM)
     assert [each.recording_id for each in take(storage, create=False, level=0).entries] == [0, 2]
+
+
+@pytest.mark.parametrize("kinds", [("force",), ("force", "force", "rename"), ("force", "force_directory")])
+def test_after_a_force_that_failed_the_log_goes_into_a_new_file(kinds: tuple[str, ...]) -> None:
+    """A later force of the old one would say nothing: the system takes for written what the failed one has lost."""
+    disk = SimulatedDisk()
+    storage = disk.process()
+    prepare(storage)
+    log = take(storage)
+    ensure(log, 0, 0, 1, 0, -1)
+    log.append_standby_snapshot(1, 1, 0, 64, 0, CM, ENDPOINT)
+    log.remove_entry(0, 0)
+    log.force()
+    for term_id, kind in enumerate(kinds, 2):
+        disk.fail(kind, errno.EIO)
+        with pytest.raises(OSError, match="Input/output error"):
+            ensure(log, 0, 0, term_id, 128, -1)
+    ensure(log, 0, 0, 6, 128, -1)
+    assert terms(log) == [(1, 0, 128), (1, 0, 64), *((each, 128, 128) for each in range(2, 6)), (6, 128, -1)]
+    assert storage.list_directory(DIRECTORY) == [RECORDING_LOG_NAME]
+    assert log.is_in_place()
+    check_both(storage, log, log.entries)
+    ensure(log, 0, 0, 6, 128, 192)
+    for state in disk.crash_states():
+        assert terms(take(state.process())) == terms(log)
+
+
+@pytest.mark.parametrize("kind", ["force", "force_directory"])
+def test_what_a_force_has_brought_to_the_disk_stays_there_whatever_force_failed_before(kind: str) -> None:
+    returned, begun = -1, -1
+
+    def act(storage: Storage) -> None:
+        nonlocal returned, begun
+        assert isinstance(storage, SimulatedStorage)
+        log = take(storage)
+        for term_id in range(4):
+            begun = term_id
+            if term_id == 1:
+                storage.disk.fail("force", errno.EIO)
+                storage.disk.fail(kind, errno.EIO, after=int(kind == "force"))
+            with suppress(OSError):
+                ensure(log, 0, 0, term_id, 64 * term_id, -1)
+                returned = term_id
+
+    def check(disk: SimulatedDisk) -> None:
+        last = take(disk.process()).find_last_term()
+        assert returned <= (-1 if last is None else last.leadership_term_id) <= begun
+
+    assert check_power_cuts(prepare, act, check) > 20
+    assert returned == 3

@@ -50,7 +50,7 @@ def without_root(disk: SimulatedDisk) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def contents_drawn(prepare: Prepare, path: str = "/file") -> set[bytes | None]:
-    """What becomes of one file over many seeds, where there are too many states to list."""
+    """The states of one file over many seeds, where there are too many states to list."""
     found = set()
     for seed in range(SEEDS):
         disk = SimulatedDisk()
@@ -61,7 +61,7 @@ def contents_drawn(prepare: Prepare, path: str = "/file") -> set[bytes | None]:
 
 
 def contents(prepare: Prepare, path: str = "/file") -> set[bytes | None]:
-    """What becomes of one file; None when it is gone."""
+    """The state of one file; None when it is gone."""
     return {dict(state).get(path) for state in survivors(prepare)}
 
 
@@ -632,6 +632,29 @@ def test_a_force_of_a_directory_that_failed_is_not_trusted() -> None:
     fails(errno.EIO, storage.force_directory, "/")
     assert "failed before" in str(fails(errno.EIO, storage.force_directory, "/"))
     assert len(list(disk.crash_states())) == 2
+
+
+def test_a_name_is_on_the_disk_once_it_is_written_again_after_a_force_of_its_directory_that_failed() -> None:
+    disk = SimulatedDisk()
+    storage = disk.process()
+
+    def put(content: bytes) -> None:
+        file = storage.open_file("/new", CREATE)
+        file.write(content, 0)
+        file.force(True)
+        storage.rename("/new", "/file")
+
+    put(b"one")
+    storage.force_directory("/")
+    put(b"two")
+    disk.fail("force_directory", errno.EIO)
+    fails(errno.EIO, storage.force_directory, "/")
+    storage.retry_directory("/")
+    storage.force_directory("/")
+    assert {state.contents()["/file"] for state in disk.crash_states()} == {b"one", b"two"}
+    put(b"three")
+    storage.force_directory("/")
+    assert [state.contents() for state in disk.crash_states()] == [{"/": None, "/file": b"three"}]
 
 
 def test_rot_flips_bits_wherever_they_are() -> None:

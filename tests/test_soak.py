@@ -272,13 +272,13 @@ START = JournalRecord(Kind.START, 0, 0, 0, 0)
 
 
 def client(**changes: Any) -> Any:
-    """What a client that sent the messages of :func:`history` knows."""
+    """The knowledge of a client that sent the messages of :func:`history`."""
     known = {"client_id": 1, "acknowledged": 3, "positions": array("q", [64, 192]), "hashes": array("Q", [12, 16])}
     return SimpleNamespace(**known | changes)
 
 
 def wrong(*runs: list[JournalRecord], **changes: Any) -> list[str]:
-    """What the check finds in journals."""
+    """The findings of the check in journals."""
     made = [Run(f"run {number}", records) for number, records in enumerate(runs)]
     findings = check_journals(made, [client(**changes)])
     return [*findings.divergences, *findings.losses]
@@ -351,13 +351,13 @@ OURS = State(1, 77, "FOLLOWER")
 
 
 def holdings(log_position: int = 64, *, state: State = OURS, sessions: int = 2, **changes: Any) -> Holdings:
-    """What a process held; the objects are all of one type."""
+    """The holdings of a process; the objects are all of one type."""
     counts = dict.fromkeys(KINDS[:-1], 5) | {key: value for key, value in changes.items() if key != "objects"}
     return Holdings(state, log_position, sessions, counts, Counter({"a.Type": changes.get("objects", 9)}), Counter())
 
 
 class FakeMember:
-    """A member whose process tells one count after the other, the last one forever."""
+    """A member whose process reports one count after the other, the last one forever."""
 
     def __init__(self, base_dir: Path) -> None:
         self.node = SimpleNamespace(base_dir=base_dir)
@@ -391,7 +391,7 @@ def member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def measure(watch: ResourceWatch, member: Any, *told: Holdings) -> None:
-    """One measurement in which the process tells this."""
+    """One measurement in which the process reports this."""
     member.told = list(told)
     watch.measure([member], 2, lambda _number: None)
 
@@ -625,7 +625,7 @@ def ledger_service(tmp_path: Path, **cluster: Any) -> SequencedLedgerService:
 
 
 def failures(service: SequencedLedgerService, count: int) -> list[str]:
-    """What background work raises, called so often."""
+    """The errors of background work that is called so often."""
     texts = []
     for _ in range(count):
         try:

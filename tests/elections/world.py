@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 
 from container.api import Role
 from container.consensus.cluster_member import (
@@ -89,6 +89,8 @@ class Member:
     def start(self) -> None:
         """Recover from the disk: nothing is applied yet."""
         disk = self.disk
+        if not self.is_java:
+            self._mend_terms()
         self.is_up = True
         self.life += 1
         self.stalled_until_ns = 0
@@ -107,6 +109,17 @@ class Member:
         last = disk.terms[-1] if disk.terms else Term(-1, 0, -1)
         self.leadership_term_id = last.id
         self._enter_election(True, last.id, last.base)
+
+    def _mend_terms(self) -> None:
+        """As a native member's start: its recording log says what is recorded, and each term has its end but the last.
+
+        A crash may have come between a truncation of the recording and that of the recording log.
+        """
+        position = len(self.disk.entries)
+        for term, following in zip_longest(self.disk.terms, self.disk.terms[1:]):
+            term.base, term.end = min(term.base, position), min(term.end, position)
+            if following is not None and term.end == -1:
+                term.end = min(following.base, position)
 
     def crash(self, *, is_power_cut: bool = False) -> None:
         """Lose what is not on the disk. A copy that no term was recorded of is found by nobody."""
@@ -289,6 +302,8 @@ class Member:
     ) -> None:
         if self.election is not None:
             self.election.on_canvass_position(log_term, position, term, member_id, protocol_version)
+        elif self.role == Role.LEADER and log_term > self.leadership_term_id and not self.is_java:
+            self.enter_election("a member has a log of a newer term")
         elif self.role == Role.LEADER and log_term <= self.leadership_term_id:
             member = self.members.find(member_id)
             assert member is not None
@@ -679,6 +694,11 @@ class Member:
 
     def _next_term(self, log_term: int, position: int) -> Term | None:
         own = next((entry for entry in self.disk.terms if entry.id == log_term), None)
+        if own is None and not self.is_java:
+            before = [entry for entry in self.disk.terms if entry.id < log_term]
+            after = [entry for entry in self.disk.terms if entry.id > log_term]
+            if before and after and before[-1].end == after[0].base:
+                own = Term(log_term, after[0].base, after[0].base)
         if own is not None and own.base == own.end and own.base > position and not self.is_java:
             return own
         if self.is_java:

@@ -3,6 +3,7 @@
 ./run linearizable                         # three native members with clients, whose leaders are killed
 ./run linearizable --members 1 --kills 10  # a node that is killed ten times and started again
 ./run linearizable --simulated 500         # clients of so many simulated nodes
+./run linearizable --clusters 100          # clients of so many simulated clusters of such nodes
 ./run linearizable history.jsonl           # files, by the format of tests/linearizable/history.py
 
 The exit status is 0 for linearizable, 1 for illegal, 3 where there was no verdict in time.
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--members", type=int, choices=(1, 3, 5), default=3, help="of a real cluster (default 3)")
     parser.add_argument("--kills", type=int, default=3, help="of its leaders (default 3)")
     parser.add_argument("--simulated", type=int, metavar="N", help="record N simulated nodes instead")
+    parser.add_argument("--clusters", type=int, metavar="N", help="record N simulated clusters of nodes instead")
     parser.add_argument("--seed", type=int, default=1, help="of clients, or of the first simulated node (default 1)")
     parser.add_argument("--limit", type=float, default=checker.LIMIT_S, help="seconds for a verdict (default 60)")
     parser.add_argument("--lines", type=int, default=40, help="most operations to show of an illegal history")
@@ -50,10 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def record(options: argparse.Namespace) -> Path:
     """Record a history, and return its file."""
-    if options.simulated is not None:
-        history, path = History(), checker.BUILD / f"simulated-{options.seed}.jsonl"
-        for seed in range(options.seed, options.seed + options.simulated):
-            recorded = simulated.record(seed)
+    if options.simulated is not None or options.clusters is not None:
+        word, run, count = "simulated", simulated.record, options.simulated
+        if options.clusters is not None:
+            word, run, count = "clusters", simulated.record_cluster, options.clusters
+        history, path = History(), checker.BUILD / f"{word}-{options.seed}.jsonl"
+        for seed in range(options.seed, options.seed + count):
+            recorded = run(seed)
             if recorded is not None:
                 history.extend(recorded)
     else:

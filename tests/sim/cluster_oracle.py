@@ -9,7 +9,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -134,6 +134,9 @@ class Member(Protocol):
         ``anew`` asks which recording that is, which may have changed.
         """
 
+    def log_begin(self) -> int:
+        """Where its disk's log begins, as segments that nothing needs are deleted."""
+
     def voted_term(self) -> int:
         """The last term in which it has voted, of its disk; -1 for none."""
 
@@ -145,6 +148,9 @@ class History:
         members: how many are needed for a quorum is more than half of these.
         services: of each member.
     """
+
+    reads_along: ClassVar[bool] = True
+    """Whether what members send each other counts; without it votes are seen by what comes of them."""
 
     def __init__(self, members: int, services: int) -> None:
         self.quorum = members // 2 + 1
@@ -208,7 +214,8 @@ class History:
 
     def check_content(self, member: Member, end: int, what: str) -> None:
         """The log of a member is what was committed, up to a position."""
-        content = frames_of(member.log_bytes(0, end))
+        begin = min(member.log_begin(), end)
+        content = self.frames[:begin] + frames_of(member.log_bytes(begin, end))
         if content != self.frames[:end]:
             at = next((at for at, byte in enumerate(content) if byte != self.frames[at]), len(content))
             raise Violation("committed", f"m{member.member_id} {what}; of {end} bytes committed it has but {at}")
@@ -267,6 +274,8 @@ class History:
         A candidate's vote is its own. A yes goes to nobody whose log is worse than the voter's, as both say they are.
         """
         template_id = int.from_bytes(message[2:4], "little")
+        if not self.reads_along:
+            return
         if template_id == _REQUEST_VOTE:
             log_term_id, log_position, term_id, candidate_id = _REQUEST.unpack_from(message, _FIELDS)
             self.requests[term_id, candidate_id] = log_term_id, log_position
@@ -307,7 +316,7 @@ class History:
 
         A new leader says how far that is before any counter shows it.
         """
-        if int.from_bytes(request[2:4], "little") != _REPLAY_REQUEST:
+        if not self.reads_along or int.from_bytes(request[2:4], "little") != _REPLAY_REQUEST:
             return
         _, _, wanted_id, position, length = _REPLAY.unpack_from(request, _FIELDS)
         end = position + length

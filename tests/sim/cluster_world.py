@@ -56,12 +56,14 @@ from tests.sim.node_oracle import (
     LOG_STREAM_ID,
     TERM_LENGTH,
     Violation,
+    check_retention,
     messages_of,
     read_file,
     read_recording_log,
 )
 from tests.sim.node_world import (
     ABORT,
+    APP_VERSION,
     NEUTRAL,
     NEVER_REPORTED,
     RESUME,
@@ -93,6 +95,7 @@ SUSPENDED = 2
 """Of the states of a consensus module."""
 TAPPED = (CONSENSUS_STREAM_ID, ARCHIVE_STREAM_ID, SERVICE_STREAM_ID)
 """Streams that are read along."""
+EGRESS_STREAM_ID = 102
 ALLOCATED, RECORDING_POSITION = 1, 100
 """Of a counter: a state, and the type of those of recordings."""
 LOOK_TURNS = 64
@@ -142,6 +145,27 @@ KINDS = {
     "compete": 2.0,
     "mute": 1.0,
 }
+MORE_KINDS = {
+    "upgrade": 1.0,
+    "replace": 1.0,
+    "reconnect": 3.0,
+    "snapshot": 3.0,
+    "shutdown": 1.0,
+    "abort": 1.0,
+    "wipe": 1.0,
+    "roll": 0.5,
+    "suspend": 1.0,
+    "fill_disk": 1.0,
+    "fault": 1.0,
+    "step_clock": 1.0,
+}
+"""Of what is rare or new, a plan may have some beside all others."""
+FIRST_OF_MORE = 1_000
+"""The number of the first one; all others have lower ones."""
+CORE = 0xC03E
+"""What the draw of who stays away at the end is known by among the others."""
+MORE = 0x30E5
+"""What the draw of those is known by among the others."""
 ALWAYS = ("send", "work", "connect", "heal")
 PROFILES: tuple[dict[str, float], ...] = (
     KINDS,
@@ -174,8 +198,8 @@ class Plan(node_world.Plan):
     """Of the times at which a member begins to copy or to catch up."""
 
 
-def expand(seed: int, members: int = 0) -> Plan:
-    """The plan of a seed; of so many members, if that is given."""
+def expand(seed: int, members: int = 0, *, has_more: bool = True) -> Plan:
+    """The plan of a seed; of so many members, if that is given, and without what is rare, if that is asked for."""
     draw = random.Random(seed)
     level = draw.choice([0, 1, 1, 1, 2])
     is_plain = draw.random() < PLAIN_SHARE
@@ -187,7 +211,7 @@ def expand(seed: int, members: int = 0) -> Plan:
     drawn = operations(draw, weights, "connect", draw.randint(10, 60))
     clocks = random.Random(seed ^ CLOCKS)
     has_clocks = clocks.random() < 0.3
-    return Plan(
+    plan = Plan(
         seed=seed,
         level=level,
         members=members or draw.choice([3, 3, 5]),
@@ -205,6 +229,24 @@ def expand(seed: int, members: int = 0) -> Plan:
         drifts_ppm=tuple(clocks.randint(-200, 200) if has_clocks else 0 for _ in range(MOST_MEMBERS)),
         operations=tuple(drawn),
     )
+    return _with_more(plan) if has_more and not is_plain else plan
+
+
+def _with_more(plan: Plan) -> Plan:
+    """A plan with what is rare in it: operations of their own numbers, a third service, a log that is cut."""
+    draw = random.Random(plan.seed ^ MORE)
+    if draw.random() < 0.1:
+        plan = replace(plan, services=3)
+    kinds = MORE_KINDS
+    if draw.random() < 0.2:
+        plan = replace(plan, retained=draw.choice([1, 2]), longest=9_000, segment_length=TERM_LENGTH)
+        kinds = {**MORE_KINDS, "snapshot": 30.0, "send": 30.0}
+    found = list(plan.operations)
+    count = draw.choice([0, 1, 3, 6]) if plan.retained == 0 else draw.randint(15, 30)
+    for number, kind in enumerate(draw.choices(list(kinds), list(kinds.values()), k=count), FIRST_OF_MORE):
+        operation = Operation(number, kind, draw.getrandbits(48))
+        found.insert(draw.randint(1, len(found)), operation)
+    return replace(plan, operations=tuple(found))
 
 
 class Strand:
@@ -283,6 +325,8 @@ class Member(node_world.World):
         self._recording_id = -1
         self._clock_step_ms = 0
         self.is_to_be_wiped = False
+        self.waits_for_wipe = 0
+        """How many seconds more it may wait until that is safe."""
         self.terms_at_end = 0
         """The last term that any member had voted in when this one ended."""
         self._lost: set[int] = set()
@@ -582,10 +626,15 @@ class Member(node_world.World):
         if module is None or not module.is_running:
             return
         state, known = self.value("election_state"), self._election_state
-        self._election_state = state
-        if state == known or state not in CRASH_STATES or self.cluster.is_healing:
+        if state == known:
             return
-        self.stats[f"members in election state {state}"] += 1
+        self._election_state = state
+        name = ElectionState(state).name.lower()
+        self.stats[f"election: {name}"] += 1
+        if state == ElectionState.INIT and known not in (ElectionState.INIT, ElectionState.CLOSED):
+            self.stats[f"election: begun anew in {ElectionState(known).name.lower()}"] += 1
+        if state not in CRASH_STATES or self.cluster.is_healing:
+            return
         if self.calls_left < 0 and self.random.random() < self.cluster.plan.crash_share:
             self.calls_left = self.random.randint(1, self.random.choice([5, 30]))
             self.is_power_cut = self.may_lose_power and self.random.random() < 0.5
@@ -655,9 +704,13 @@ class Member(node_world.World):
         """All snapshots that its recording log names say what the log says."""
         if self.is_uncertain:
             return
-        for each in self.recording_log():
+        entries = [each for each in self.recording_log() if each.is_snapshot]
+        begin = self.log_begin()
+        self.stats["logs without their begin"] += begin > 0
+        kept_from = check_retention(entries, begin, self.plan.services, self.plan.retained)
+        for each in entries:
             name = each.position, each.service_id, each.recording_id
-            if not each.is_snapshot or name in self._checked_snapshots or each.position > self.cluster.history.end:
+            if name in self._checked_snapshots or not kept_from <= each.position <= self.cluster.history.end:
                 continue
             self._checked_snapshots.add(name)
             with self._uncounted():
@@ -665,6 +718,16 @@ class Member(node_world.World):
             messages = [message for _, message in messages_of(content, 0) if message]
             self.cluster.history.check_snapshot(f"m{self.member_id}", each.position, each.service_id, messages)
             self.stats["snapshots read"] += 1
+
+    def check_egress(self) -> None:
+        """No service of a follower speaks to clients: it joined the log behind the end of what it led."""
+        module = self.life.module
+        if not self.is_up or module is None or not module.is_running or not module.context.agent.has_leader:
+            return
+        if self.value("node_role") != LEADER and not self.is_incomplete:
+            names = [name for name in self.resources() if name[1:] == ("publication", EGRESS_STREAM_ID)]
+            if any(name[0] != "module" for name in names):
+                raise Violation("resources", f"m{self.member_id} follows, and its services hold {names}")
 
     def resources(self) -> Counter[Any]:
         """What its parts hold of their driver: part, kind, and stream or type of counter."""
@@ -801,6 +864,15 @@ class Member(node_world.World):
         """The entries of its recording log."""
         with self._uncounted():
             return read_recording_log(read_file(self._read(), f"{CLUSTER_DIR}/recording.log"))
+
+    def log_begin(self) -> int:
+        """Where the log on its disk begins; 0 while it has none."""
+        with self._uncounted():
+            self._find_recording()
+            prefix = f"{self._recording_id}-"
+            names = self._read().list_directory(ARCHIVE_DIR) if self._read().exists(ARCHIVE_DIR) else []
+        bases = [int(each[len(prefix) : -4]) for each in names if each.startswith(prefix) and each.endswith(".rec")]
+        return min(bases, default=0) if self.plan.retained > 0 else 0
 
     def _find_recording(self) -> None:
         """Find the recording of its log: that of the last term, or the last one of a log that has no term yet."""
@@ -1048,8 +1120,13 @@ class World:
             return
         if releases:
             member.release_mark_files()
-        if member.is_to_be_wiped and self._may_be_wiped(member):
-            member.wipe()
+        if member.is_to_be_wiped:
+            if self._may_be_wiped(member):
+                member.wipe()
+            elif member.waits_for_wipe > 0:
+                member.waits_for_wipe -= 1
+                self.scheduler.after(1_000 * MS, self._restart, member, is_machine_down, releases)
+                return
         if not self.is_healing and member.random.random() < 0.15:
             member.calls_left = member.random.randint(1, member.random.choice([10, 60, 200]))
             member.is_power_cut = member.may_lose_power and member.random.random() < 0.5
@@ -1063,12 +1140,16 @@ class World:
         """All that is committed is on a quorum of others, and no vote of this member counts any more."""
         end = self.history.end
         others = [each for each in self.members if each is not member and not each.is_to_be_wiped]
-        have = [each for each in others if frames_of(each.log_bytes(0, end)) == self.history.frames]
+        have = [each for each in others if self._has_all(each, end)]
         return (
             len(have) >= self.history.quorum
             and max(self.history.leaders, default=-1) > member.terms_at_end
             and self._leader() is not None
         )
+
+    def _has_all(self, member: Member, end: int) -> bool:
+        """A member has all of the log, from its begin on: an empty one can copy that."""
+        return frames_of(member.log_bytes(0, end)) == self.history.frames
 
     def note_error(self, member: Member, text: str) -> None:
         """A member has reported an error."""
@@ -1110,6 +1191,8 @@ class World:
         method: Callable[[random.Random], None] = getattr(self, f"_do_{operation.kind}")
         method(draw)
         self.run_for(draw.choice([1, 5, 20]))
+        for member in self.members:
+            member.check_egress()
 
     def _do_work(self, draw: random.Random) -> None:
         self.run_for(draw.choice([20, 200, 1_000]))
@@ -1141,7 +1224,8 @@ class World:
             argument = draw.randint(1, number)
         elif kind == "s":
             argument = draw.randint(1, 3)
-        filler = bytes(draw.randrange(self.plan.longest)) if draw.random() < 0.3 else b""
+        is_filled = draw.random() < (0.8 if self.plan.retained > 0 else 0.3)
+        filler = bytes(draw.randrange(self.plan.longest)) if is_filled else b""
         self.history.on_sent(number)
         client.send(b"%s %d %d " % (kind.encode(), number, argument) + filler, number)
         return number
@@ -1195,10 +1279,39 @@ class World:
             self.stats["parts lost"] += 1
 
     def _do_wipe(self, draw: random.Random) -> None:
-        member = self._pick(draw)
-        if member is not None and not any(each.is_to_be_wiped for each in self.members):
-            member.is_to_be_wiped = True
-            member.kill()
+        self._wipe(self._pick(draw))
+
+    def _wipe(self, member: Member | None, *, is_replaced: bool = False) -> None:
+        # Nobody has the begin of a log that is cut: an empty member could not copy it.
+        if member is None or self.plan.retained > 0 or any(each.is_to_be_wiped for each in self.members):
+            return
+        member.is_to_be_wiped, member.waits_for_wipe = True, 10
+        leader = self._leader()
+        member.kill(is_power_cut=is_replaced and member.may_lose_power)
+        if leader is not None and leader.is_up:
+            leader.kill()  # only in a later term none of the member's votes counts any more
+        self.stats["members to be replaced"] += is_replaced
+
+    def _do_replace(self, draw: random.Random) -> None:
+        """Another machine takes a member's place: its disk is empty, and its driver new."""
+        self._wipe(self._pick(draw), is_replaced=True)
+
+    def _do_upgrade(self, draw: random.Random) -> None:
+        """All members get a newer version of the services, one after the other."""
+        version = self.members[0].state_version + draw.randint(1, 3)
+        for member in self.members:
+            member.app_version, member.state_version = APP_VERSION + (version << 8), version
+        self._do_roll(draw)
+        self.stats["rolling upgrades"] += 1
+
+    def _do_reconnect(self, draw: random.Random) -> None:
+        """A client dies, and another process with its channel takes its place at once."""
+        if self.clients:
+            client = self.clients.pop(draw.randrange(len(self.clients)))
+            client.end()
+            self.clients.append(Client(self, client.number))
+            self.stats["clients that come back"] += 1
+            self.run_for(draw.choice([10, 1_000]))
 
     def _do_fault(self, draw: random.Random) -> None:
         if member := self._pick(draw):
@@ -1391,7 +1504,10 @@ class World:
     def finish(self) -> None:
         """Faults stop: within a while there is a leader that serves, all members catch up, nothing is left to do."""
         self._heal()
+        self._check_core(random.Random(self.plan.seed ^ CORE))
         self.await_(self._is_led, LEADER_LIMIT_MS, "a leader of all")
+        for member in self.members:
+            member.check_egress()
         for client in self.clients:
             client.end()
         self.clients.clear()
@@ -1426,9 +1542,34 @@ class World:
         self.stats["candidates of a term beside the first"] += self.history.contested
         self.stats["ballots of better logs"] += self.history.refusals
 
+    def _check_core(self, draw: random.Random) -> None:
+        """In half of the seeds one member, mostly the leader, stays away: the others have a leader without it."""
+        if draw.random() < 0.5:
+            return
+        outside = self._leader() if draw.random() < 0.7 else None
+        outside = outside or draw.choice(self.members)
+        core = [each for each in self.members if each is not outside]
+        if draw.random() < 0.5:
+            outside.paused_until_ns = self.time.now_ns + 10 * LEADER_LIMIT_MS * MS
+        else:
+            self.fabric.partition([[outside.host], [CLIENT_HOST, *(each.host for each in core)]])
+
+        def is_led() -> bool:
+            leading = [each for each in core if each.is_leading]
+            return len(leading) == 1 and all(
+                each.is_up and each.life.module is not None and each.life.module.context.agent.has_leader
+                for each in core
+            )
+
+        self.await_(is_led, LEADER_LIMIT_MS, f"a leader without m{outside.member_id}")
+        self.stats["leaders without one member"] += 1
+        outside.paused_until_ns = 0
+        outside.wake()
+        self._heal_network()
+
     def _check_rest(self) -> None:
         """Members hold no more than those that had no faults."""
-        expected = at_rest(self.plan.members, self.plan.services)
+        expected = at_rest(self.plan.members, self.plan.services, self.plan.retained > 0)
 
         def differing() -> list[Member]:
             return [each for each in self.members if not each.is_up or each.resources() != expected[each.is_leading]]
@@ -1496,9 +1637,10 @@ class CalmWorld(World):
 
 
 @functools.cache
-def at_rest(members: int, services: int) -> dict[bool, Counter[Any]]:
+def at_rest(members: int, services: int, is_log_cut: bool) -> dict[bool, Counter[Any]]:
     """What a follower and a leader hold at rest that had no faults, by whether they lead."""
-    plan = replace(expand(CALM_SEED, members), services=services, operations=(Operation(0, "connect", 0),))
+    plan = expand(CALM_SEED, members)
+    plan = replace(plan, services=services, retained=int(is_log_cut), operations=(Operation(0, "connect", 0),))
     world = CalmWorld(plan)
     try:
         result = run_world(world)

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.sim.cluster_oracle import History
+
 ROOT = Path(__file__).parent.parent.parent
 COPY = ROOT / "build" / "exam"
 FAULTS = Path(__file__).with_name("faults.toml")
@@ -96,10 +98,11 @@ def build() -> None:
         raise SystemExit(f"exam: the copy does not build:\n{done.stdout}{done.stderr}")
 
 
-def find(first: int, seeds: int, *, world: str = "") -> tuple[int, str, str]:
+def find(first: int, seeds: int, *, world: str = "", by_states: bool = False) -> tuple[int, str, str]:
     """The first seed of a range with a finding, its oracle and text; a crash or a hang is a finding, too."""
     command = [sys.executable, "-m", "tests.sim.exam", "--find", str(first), "--seeds", str(seeds)]
     command += [f"--{world}"] if world else []
+    command += ["--states"] if by_states else []
     process = subprocess.Popen(
         command, cwd=COPY, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(COPY / "src")}
     )
@@ -161,7 +164,9 @@ def find_in_world(world: str, first: int, seeds: int) -> int:
     return 0
 
 
-def take(fault: Fault, firsts: Sequence[int], seeds: int, *, world: str = "") -> list[tuple[int, str, str]]:
+def take(
+    fault: Fault, firsts: Sequence[int], seeds: int, *, world: str = "", by_states: bool = False
+) -> list[tuple[int, str, str]]:
     """Plant a fault, and look for it in each range."""
     originals = {edit.file: (COPY / edit.file).read_text() for edit in fault.edits}
     try:
@@ -169,7 +174,7 @@ def take(fault: Fault, firsts: Sequence[int], seeds: int, *, world: str = "") ->
             path = COPY / edit.file
             path.write_text(edit.applied(path.read_text()))
         build()
-        return [find(first, seeds, world=world) for first in firsts]
+        return [find(first, seeds, world=world, by_states=by_states) for first in firsts]
     finally:
         for file, text in originals.items():
             (COPY / file).write_text(text)
@@ -184,9 +189,13 @@ def main(arguments: Sequence[str]) -> int:
     for world in list(FILES)[1:]:
         text = f"faults of the {world}, and simulations of {world}s"
         parser.add_argument(f"--{world}", action="store_const", const=world, dest="world", default="", help=text)
+    parser.add_argument(
+        "--states", action="store_true", help="of clusters: without what members send each other, as votes"
+    )
     parser.add_argument("--find", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.find is not None:
+        History.reads_along = not options.states
         return find_here(options.find, options.seeds, world=options.world)
     known = read_faults(FILES[options.world])
     faults = [fault for fault in known if not options.words or any(word in fault.name for word in options.words)]
@@ -195,7 +204,8 @@ def main(arguments: Sequence[str]) -> int:
     missed = 0
     for fault in faults:
         begin = time.monotonic()
-        found = take(fault, firsts, min(fault.seeds, options.seeds), world=options.world)
+        seeds = options.seeds if options.states else min(fault.seeds, options.seeds)
+        found = take(fault, firsts, seeds, world=options.world, by_states=options.states)
         needed = [seed - first + 1 if oracle else 0 for first, (seed, oracle, _) in zip(firsts, found, strict=True)]
         others = sorted({oracle for _, oracle, _ in found if oracle} - set(fault.oracles))
         missed += not all(needed)

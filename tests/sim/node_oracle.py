@@ -177,7 +177,7 @@ class Log:
     opened: dict[int, int] = field(default_factory=dict)
     """The timestamp of the open event by session id."""
     deadlines: dict[int, int] = field(default_factory=dict)
-    """Of all timers that were ever scheduled."""
+    """The deadline of each timer that was ever scheduled."""
     fired: set[int] = field(default_factory=set)
     cancelled: dict[int, int] = field(default_factory=dict)
     """When the services were told to cancel a timer."""

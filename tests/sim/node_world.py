@@ -83,6 +83,7 @@ SESSION_TIMEOUT_MS = 2_000
 MEMBERS = "0,localhost:9010,localhost:9020,localhost:9030,localhost:9040,localhost:8010"
 SUSPEND, RESUME, SNAPSHOT, SHUTDOWN, ABORT = 2, 3, 4, 5, 6
 NEUTRAL = 1
+APP_VERSION = 0x010000
 INIT = 0
 ADVICE = re.compile(
     "invalidate-latest-snapshot|ClusterTool|ArchiveTool|backup|empty directories|archive directory|repair the service"
@@ -168,6 +169,11 @@ class Killed(BaseException):
     """The process of whoever is idling has ended."""
 
 
+def _same(state: State) -> State:
+    """What a newer version of the service makes of an older one's state."""
+    return state
+
+
 class Recorder(ClusteredService):
     """Takes the log into its state, and does what that asks for."""
 
@@ -179,11 +185,13 @@ class Recorder(ClusteredService):
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
         self.cluster = cluster
         if snapshot_image is not None:
-            self.state = read_snapshot(snapshot_image, State)
+            version = self.world.state_version
+            earlier = dict.fromkeys(range(1, version), (State, _same))
+            self.state = read_snapshot(snapshot_image, State, version=version, upgrades=earlier)
             self.world.stats["snapshots loaded"] += 1
 
     def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
-        write_snapshot(snapshot_publication, self.state)
+        write_snapshot(snapshot_publication, self.state, version=self.world.state_version)
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         self._apply(("open", session.id, timestamp))
@@ -328,6 +336,10 @@ class World(DiskWorld[Plan]):
     """One plan's run."""
 
     FAULTS, MOST_CALLS = FAULTS, 6
+    app_version = APP_VERSION
+    """Of the services that are started from now on."""
+    state_version = 1
+    """Of the states in snapshots that they take."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan, "/node")
@@ -405,6 +417,7 @@ class World(DiskWorld[Plan]):
                 service_count=self.plan.services,
                 timer_service=self.plan.timer_service,
                 snapshots_retained=self.plan.retained,
+                app_version=self.app_version,
                 **self._module_settings(),
                 **settings,
             )
@@ -422,6 +435,7 @@ class World(DiskWorld[Plan]):
                         use_agent_invoker=True,
                         cluster_dir=CLUSTER_DIR,
                         service_id=number,
+                        app_version=self.app_version,
                         environ={},
                         **settings,
                     )

@@ -199,7 +199,7 @@ def pause_follower_node(scenario: Scenario, choice: random.Random) -> None:
 
 @fault()
 def pause_container(scenario: Scenario, choice: random.Random) -> None:
-    """The leader's container stands still, for less than what the driver waits: it goes on as if nothing was."""
+    """The leader's container stands still, for less than what the driver waits: it continues as if nothing was."""
     leader = scenario.leader()
     leader.service.pause()
     scenario.pass_time(SHORT_PAUSE_S - 1)
@@ -305,7 +305,7 @@ def cut_ways_to_leader(scenario: Scenario, choice: random.Random) -> None:
 
 @fault("network")
 def cut_way_from_follower(scenario: Scenario, choice: random.Random) -> None:
-    """What a follower sends does not reach the leader, which it hears: the leader goes on without it."""
+    """What a follower sends does not reach the leader, which it hears: the leader continues without it."""
     leader = scenario.leader()
     follower = scenario.follower(choice)
     scenario.cluster.cut_way(follower, leader)
@@ -319,7 +319,7 @@ def cut_way_from_follower(scenario: Scenario, choice: random.Random) -> None:
 
 @fault("disk", errors=(*_MODULE_GONE, *_NO_SPACE))
 def fill_disk(scenario: Scenario, choice: random.Random) -> None:
-    """A member's archive cannot write any more: the member is lost until there is space again; the others go on."""
+    """A member's archive cannot write any more: the member is lost until there is space again; the others continue."""
     assert scenario.disk is not None
     member = scenario.limited_member
     scenario.disk.fill()
@@ -375,7 +375,7 @@ def fill_log_disk(scenario: Scenario, choice: random.Random) -> None:
 
 @fault("disk", errors=(*_MODULE_GONE, *_DRIVER_GONE, *_NO_LOG_BUFFER))
 def fill_driver_directory(scenario: Scenario, choice: random.Random) -> None:
-    """Where a member's driver has its log buffers (``/dev/shm``) is full: the member is lost, the others go on."""
+    """Where a member's driver has its log buffers (``/dev/shm``) is full: the member is lost, the others continue."""
     assert scenario.base_disk is not None
     member, disk = scenario.limited_member, scenario.base_disk
 
@@ -420,7 +420,7 @@ def tear_log(scenario: Scenario, choice: random.Random) -> None:
 
 @fault("warp")
 def slow_disk(scenario: Scenario, choice: random.Random) -> None:
-    """Each write of a member's archive takes its time, that of the leader or a follower: the others go on."""
+    """Each write of a member's archive takes its time, that of the leader or a follower: the others continue."""
     member = choice.choice(scenario.cluster.members)
     with scenario.warped(member, write_us=choice.randrange(20_000, 200_000)):
         scenario.pass_time(choice.uniform(SHORT_PAUSE_S, LONG_PAUSE_S))

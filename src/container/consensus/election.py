@@ -16,6 +16,7 @@ Better than upstream's:
 * A leader that hears of a newer term stands back in every state, and one that gets no log publication or no followers.
 * A member whose elections fail again and again for the same reason pauses, longer each time, also where they come to
   an end in between, and does not fill logs and disturb the others at full speed. It still votes.
+* A leader that is appointed needs a quorum of votes, whoever votes against it: nobody else may lead.
 * Where ballots are lost, the delay before a nomination grows. A member waits for the leader that it voted for an
   interval longer than that waits for votes, and still follows it while it waits to nominate itself.
 * Where all members are native, none truncates what it knows to be committed: it reports who asked for that.
@@ -254,7 +255,8 @@ class Election:
         protocol_version: int,
     ) -> None:
         """A member has no leader, and says how far its log goes."""
-        if self._is_deaf() or not self._is_term(leadership_term_id, "CanvassPosition", follower_member_id):
+        term_id = max(leadership_term_id, log_leadership_term_id)
+        if self._is_deaf() or not self._is_term(term_id, "CanvassPosition", follower_member_id):
             return
         self._hear_of(follower_member_id)
         follower = self._members.find(follower_member_id)
@@ -293,7 +295,7 @@ class Election:
         candidate = self._members.find(candidate_id)
         if self._is_deaf() or candidate is None or candidate is self._this_member:
             return
-        if not self._is_term(candidate_term_id, "RequestVote", candidate_id):
+        if not self._is_term(max(candidate_term_id, log_leadership_term_id), "RequestVote", candidate_id):
             return
         if self.state is _S.INIT and not self._is_end_known:
             return
@@ -434,8 +436,6 @@ class Election:
             self.close()
             self._forget_leader()
             if self._is_first_init and self._is_node_startup:
-                if self._members.count() > 1 and self._finish_truncation(now_ns):
-                    return 1
                 self._preparation = _Preparation.DONE
             else:
                 self._host.set_role(Role.FOLLOWER)
@@ -499,7 +499,7 @@ class Election:
             self._lead(now_ns, "unanimous leader")
             work_count += 1
         elif now_ns >= self._time_of_last_state_change_ns + self._settings.election_timeout_ns:
-            if self._members.is_quorum_leader(self.candidate_term_id):
+            if self._members.is_quorum_leader(self.candidate_term_id, self._is_vetoed()):
                 self._lead(now_ns, "quorum leader")
             else:
                 self._lost_ballots += 1
@@ -526,6 +526,16 @@ class Election:
     def _may_lead(self) -> bool:
         appointed_leader_id = self._settings.appointed_leader_id
         return appointed_leader_id in (NULL_VALUE, self._this_member.id)
+
+    def _is_vetoed(self) -> bool:
+        """Whether one vote against a candidate counts more than a quorum of votes for it, as upstream's rule is.
+
+        Nobody else may lead in the place of one that is appointed, and a member with a log of a newer term, which no
+        quorum has, would refuse it for ever. Not beside members of upstream's: what they count is no proof of a quorum.
+        """
+        return self._settings.appointed_leader_id == NULL_VALUE or any(
+            member.was_upstream for member in self._members.members
+        )
 
     def _nominate_self(self, now_ns: int, reason: str) -> None:
         # Upstream's delay does not grow, and many candidates split the votes again and again.
@@ -871,18 +881,6 @@ class Election:
         self._host.begin_truncation(self.log_leadership_term_id, position)
         # Nobody may count on what goes.
         self.append_position = position
-
-    def _finish_truncation(self, now_ns: int) -> bool:
-        """Have the recording log end where the recording does: a crash may have come between the two writes."""
-        term_id, position = self.log_leadership_term_id, self.append_position
-        recorded = max(self._host.base_of_term(term_id), self._host.end_of_term(term_id))
-        if recorded <= position:
-            return False
-        text = f"term {term_id} reaches {recorded} in the recording log, and the log ends at {position}: mended"
-        self._truncation = (position, text)
-        self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
-        self._host.begin_truncation(term_id, position)
-        return True
 
     def _truncate(self, now_ns: int) -> int:
         assert self._truncation is not None

@@ -61,6 +61,8 @@ class LogOrphans:
         Raises OSError when the disk fails.
         """
         is_new = not self._storage.exists(self._path)
+        if is_new:
+            self._storage.retry_directory(self._cluster_dir)
         file = self._storage.open_file(self._path, CREATE if is_new else NO_FOLLOW)
         try:
             noted = _whole(file.read(_SESSION_ID.size * _MOST, 0)) + _SESSION_ID.pack(session_id)
@@ -69,10 +71,16 @@ class LogOrphans:
             begin = len(noted) - _SESSION_ID.size if kept == noted else 0
             file.write(kept[begin:], begin)
             file.force(True)
+            if is_new:
+                self._storage.force_directory(self._cluster_dir)
+        except BaseException:
+            if is_new:
+                # The next one makes a new file, and does not count on what a force has lost.
+                with suppress(OSError):
+                    self._storage.unlink(self._path)
+            raise
         finally:
             file.close()
-        if is_new:
-            self._storage.force_directory(self._cluster_dir)
 
     def remove(self, archive: AsyncArchive, deadline: Deadline, kept: int = NULL_VALUE) -> Generator[None]:
         """Delete the recordings of noted sessions that the recording log does not name, and forget those sessions.

@@ -1,10 +1,10 @@
 """Messages of the other members while no election is in progress, and this member's reactions.
 
 Upstream: ConsensusModuleAgent.java (onCanvassPosition to onCommitPosition). Different from it, as in an election
-(container.consensus.election): a leader stands back for a native member that voted in a newer term; a leader of an
-older term is answered, so that it hears of a newer one; and a leader does not answer a member of upstream's that has
-some of its term with a commit position of 0, for which that would wait for ever. A term that is out of reach
-is reported, and ignored until the member names it again.
+(container.consensus.election): a leader stands back for a native member that voted in a newer term, and for any whose
+log is of one, which upstream's ignores for ever; a leader of an older term is answered, so that it hears of a newer
+one; and a leader does not answer a member of upstream's that has some of its term with a commit position of 0, for
+which that would wait for ever. A term that is out of reach is reported, and ignored until the member names it again.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -49,8 +49,13 @@ cdef class PeerMessages:
         """A member has no leader, and says how far its log goes."""
         cdef ClusterMember follower = self._members.find(follower_member_id)
         cdef int64_t term_id = self._status.leadership_term_id
-        if self._status.role != LEADER or log_leadership_term_id > term_id:
+        if self._status.role != LEADER:
             return 0
+        if log_leadership_term_id > term_id:
+            return self._enter(
+                "CanvassPosition", log_leadership_term_id, follower_member_id,
+                f"a newer term than {term_id}, which this member leads: the log of member {follower_member_id} is of "
+                f"term {log_leadership_term_id}")
         follower.set_protocol_version(protocol_version)
         if leadership_term_id > term_id and not follower.is_upstream():
             return self._enter(

@@ -207,6 +207,7 @@ def _make_file(storage: Storage, cluster_dir: str, content: bytes) -> None:
         file.force(True)
     finally:
         file.close()
+    storage.retry_directory(cluster_dir)
     storage.rename(path, f"{cluster_dir}/{NODE_STATE_NAME}")
     storage.force_directory(cluster_dir)
 

@@ -61,6 +61,8 @@ _LOG_POSITION_OFFSET = 24
 _TYPE_OFFSET = 44
 _TYPE = struct.Struct("<I")
 _POSITION = struct.Struct("<q")
+_REMOVED = (bytes(_TYPE_OFFSET) + _TYPE.pack(_TYPE_REMOVED)).ljust(LOG_ENTRY_ALIGNMENT, b"\0")
+"""An entry that was removed: to a reader, also upstream's, it has 64 bytes."""
 _EXTENT = struct.Struct("<qq")  # the base of a term, and its end behind it
 _ORDER_OF_TYPES = {ENTRY_TYPE_TERM: 0, ENTRY_TYPE_STANDBY_SNAPSHOT: 1, ENTRY_TYPE_SNAPSHOT: 2}
 _ADVICE = "take the file from a backup of this member, or let the member start again with empty directories"
@@ -201,7 +203,7 @@ class RecordingLog:
     """The recording log of one member, open for writing; :meth:`open` makes it. One thread uses it.
 
     Changes are in the file immediately, and on the disk after :meth:`force`. After an OSError the log is as it was
-    before, except the file, which the next call writes again.
+    before, except the file, which the next call writes again; where a force has failed, into a new file.
     """
 
     def __init__(self, storage: Storage, cluster_dir: str, file: StorageFile, file_sync_level: int) -> None:
@@ -216,6 +218,8 @@ class RecordingLog:
         self._next_entry_index = 0
         self._end = 0
         self._is_unforced = False
+        # After a force that has failed nobody knows what of the file is on the disk, and a later one says nothing.
+        self._is_doubtful = False
 
     @classmethod
     def open(cls, storage: Storage, cluster_dir: str, *, create: bool, file_sync_level: int) -> RecordingLog:
@@ -678,7 +682,7 @@ class RecordingLog:
             ClusterError: as :meth:`append_term` and :meth:`append_snapshot`.
             OSError: the disk fails: then it is as before, but that a term may have its end.
         """
-        content = bytearray(self._file.read(self._end, 0))
+        content = bytearray(self._content())
         for entry in entries:
             place = None
             if entry.is_term:
@@ -733,10 +737,8 @@ class RecordingLog:
             if length == LOG_ENTRY_ALIGNMENT:
                 self._write(_TYPE.pack(_TYPE_REMOVED), begin + _TYPE_OFFSET)
             else:
-                # To a reader, also upstream's, a removed entry has 64 bytes.
-                removed = (bytes(_TYPE_OFFSET) + _TYPE.pack(_TYPE_REMOVED)).ljust(LOG_ENTRY_ALIGNMENT, b"\0")
-                content = self._file.read(self._end, 0)
-                self._write_anew(content[:begin] + removed + content[begin + length :])
+                content = self._content()
+                self._write_anew(content[:begin] + _REMOVED + content[begin + length :])
         finally:
             self.reload()
 
@@ -751,15 +753,18 @@ class RecordingLog:
     def force(self, file_sync_level: int | None = None) -> None:
         """Wait until all of it is on the disk, if the level (that of the log, unless it is given) is 1 or 2.
 
+        Where a force has failed, all of it goes into a new file.
+
         Raises:
             ConfigurationError: a level out of range.
             OSError: the disk fails.
         """
         level = self._file_sync_level if file_sync_level is None else file_sync_level
         _check_level(level)
-        if level > 0:
+        if level > 0 and not self._is_renewed():
+            self._is_doubtful = True
             self._file.force(level > 1)
-            self._is_unforced = False
+            self._is_doubtful = self._is_unforced = False
 
     def reload(self) -> None:
         """Read the file again, and cut off a last entry that a crash has torn.
@@ -859,6 +864,7 @@ class RecordingLog:
             self._terms[changed.leadership_term_id] = changed
 
     def _write(self, content: bytes, offset: int) -> None:
+        self._is_renewed()
         self._is_unforced = True
         self._file.write(content, offset)
 
@@ -867,8 +873,24 @@ class RecordingLog:
         if self._is_unforced:
             self.force()
 
+    def _is_renewed(self) -> bool:
+        """Whether the file was in doubt, and a new one with all entries is on the disk now."""
+        is_doubtful = self._is_doubtful
+        if is_doubtful:
+            self._write_anew(self._content())
+        return is_doubtful
+
+    def _content(self) -> bytes:
+        """All of the file, as it counts."""
+        content = bytearray(_REMOVED * (self._end // LOG_ENTRY_ALIGNMENT))
+        for entry in self._entries:
+            place, encoded = self._places[entry.entry_index], encode_entry(entry)
+            content[place : place + len(encoded)] = encoded
+        return bytes(content)
+
     def _write_anew(self, content: bytes) -> None:
-        """Put a new file in the place of this one."""
+        """Put a new file in the place of this one. If the disk fails, the next change or force does it again."""
+        self._is_doubtful = True
         path = f"{self._directory}/{_NEW_NAME}"
         with suppress(FileNotFoundError):
             self._storage.unlink(path)  # a crash has left it
@@ -878,11 +900,13 @@ class RecordingLog:
             made.force(True)
         finally:
             made.close()
+        self._storage.retry_directory(self._directory)
         self._storage.rename(path, self.path)
         old, self._file = self._file, self._storage.open_file(self.path, NO_FOLLOW)
         self._is_unforced = False
         old.close()
         self._storage.force_directory(self._directory)
+        self._is_doubtful = False
 
     def is_in_place(self) -> bool:
         """Whether its path leads to it; not once the directory was removed or moved.

@@ -378,6 +378,9 @@ cdef class FileStorage(Storage):
             os.close(directory)
         return 0
 
+    def retry_directory(self, str path not None):
+        self._failed_directories.pop(path, None)
+
     cpdef int64_t usable_space(self, str path) except -1:
         space = _call("take the usable space", path, os.statvfs, path)
         return space.f_bavail * space.f_frsize

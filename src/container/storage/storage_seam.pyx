@@ -243,6 +243,14 @@ cdef class Storage:
         """
         raise _abstract(self, "force_directory")
 
+    def retry_directory(self, str path not None):
+        """Have forces of a directory count again, of what is done in it from now on.
+
+        For who then renames a file onto the name that is in doubt: the directory is written again for that, where the
+        force that failed may have lost it.
+        """
+        raise _abstract(self, "retry_directory")
+
     cpdef int64_t usable_space(self, str path) except -1:
         """Bytes that can still be written to the disk of a directory."""
         raise _abstract(self, "usable_space")
