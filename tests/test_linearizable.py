@@ -381,6 +381,22 @@ def test_a_soak_finds_what_no_order_explains(tmp_path: Path, told: Sequence[int]
         soak(tmp_path / "it.jsonl", *told).check({KEY: account})
 
 
+def test_a_soak_checks_a_file_that_no_other_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "it.jsonl"
+    checked = []
+
+    def check(own_path: Path, *, limit_s: float) -> checker.Verdict:
+        path.write_text("what another soak has checked")
+        checked.append(lines(own_path))
+        return checker.Verdict("ok", f"within {limit_s} s")
+
+    monkeypatch.setattr(checker, "check", check)
+    soak(path, 1, 2).check({KEY: 2})
+    assert len(checked[0]) == 5
+    assert checked == [lines(path)]
+    assert list(tmp_path.iterdir()) == [path]
+
+
 # Simulated clients.
 
 

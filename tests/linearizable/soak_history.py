@@ -6,6 +6,7 @@ there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
@@ -23,7 +24,7 @@ class SoakHistory:
     """Requests of the sequenced ledger's clients, by client and sequence.
 
     Args:
-        path: of the file that the checker reads, the last one of the soak.
+        path: of the file that is left, the last one that was checked; one that fails stays beside it.
         limit_s: seconds for the verdict.
     """
 
@@ -78,9 +79,11 @@ class SoakHistory:
         keys = {each.key for each in history}
         for key in keys:
             history.end(history.begin(_SNAPSHOT, key, "read"), values.get(key, 0))
-        history.write(self._path)
-        verdict = checker.check(self._path, limit_s=self._limit_s)
-        assert verdict.outcome != "illegal", f"{verdict.text}\nthe history: {self._path}"
+        own_path = self._path.with_stem(f"{self._path.stem}-{os.getpid()}")  # another soak may run at the same time
+        history.write(own_path)
+        verdict = checker.check(own_path, limit_s=self._limit_s)
+        assert verdict.outcome != "illegal", f"{verdict.text}\nthe history: {own_path}"
+        own_path.replace(self._path)
         if verdict.outcome == "ok":
             self.checked += len(history)
         self._history = History()
