@@ -301,6 +301,7 @@ def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member
         [each for each in snapshots if each["service_id"] != -1],
         [each | {"log_position": position - 32 * max(0, each["service_id"])} for each in snapshots],
         [snapshots[0] | {"service_id": each} for each in range(11)] + snapshots[-1:],
+        [snapshots[0] | {"service_id": None}, *snapshots[1:]],
     ):
         member.fields = {"snapshots": wrong}
         backup = Backup(world, member)

@@ -117,7 +117,8 @@ def _is_position(value: int | None) -> bool:
 
 def _set_of(snapshots: Sequence[MemberSnapshot]) -> tuple[MemberSnapshot, ...]:
     """The snapshots in the order in which they are appended: the consensus module's closes the set."""
-    found = tuple(sorted(snapshots, key=lambda each: each.service_id, reverse=True))
+    has_ids = all(each.service_id is not None for each in snapshots)
+    found = tuple(sorted(snapshots, key=lambda each: each.service_id, reverse=True) if has_ids else snapshots)
     if not found:
         return ()
     is_whole = [each.service_id for each in found] == list(range(len(found) - 2, CONSENSUS_MODULE_SERVICE_ID - 1, -1))
