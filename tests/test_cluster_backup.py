@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from container.archive.client.archive_connection import ArchiveRequest
 from container.backup.backup_machine import BackupState
 from container.backup.backup_transport import BackupTransport
 from container.backup.member_answer import BEGIN_ANEW, MemberAnswer, check_same_log, compared_from
 from container.consensus.cluster_member import parse_cluster_members
+from container.consensus.snapshot_copy import SnapshotCopy
 from container.errors import ClusterError, RegistrationError
+from container.settings.setting import MAX_SERVICE_COUNT
 from container.testing.memory import transport_probe as seam
 from tests.backup_world import (
     CONSENSUS_STREAM_ID,
@@ -282,26 +285,168 @@ def test_a_log_that_is_not_recorded_further_begins_again_and_goes_on(world: Memo
     assert check_copy(backup, member) == position
 
 
-def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member: Member) -> None:
-    position = member.take_snapshot(services=2)
-    snapshots = [
+@pytest.mark.parametrize("has_older", [False, True])
+def test_a_log_that_begins_behind_the_next_members_snapshot_begins_anew(world: MemoryWorld, has_older: bool) -> None:
+    """Nothing names what was recorded of the first member's log, from its latest snapshot on: the other has not that.
+
+    It has an older one, or none.
+    """
+    first, second = Member(world), Member(world, 1)
+    for each in (first, second):
+        each.begin_term()
+        if has_older:
+            each.take_snapshot()
+        each.grow(5 * FRAME)
+    first.take_snapshot()
+    before = first.commit.value
+    end = first.grow(FRAME)
+    first.fields = {"last_leadership_term_id": 1, "last_term_base_log_position": end}
+    seam.set_counter(first.commit, before)
+    backup = Backup(world, first, initial_replay_start="LATEST_SNAPSHOT")
+    backup.until_state(BackupState.RESET_BACKUP)
+    backup.machine._endpoints[:] = [second.endpoint]
+    end = second.grow(9 * FRAME)
+    backup.until_backing_up()
+    backup.until(lambda: backup.machine.position == end)
+    assert "has no snapshot from there on" in backup.failures()[1]
+    assert check_copy(backup, second) == end
+    assert unnamed(backup) == []
+
+
+def test_a_recording_that_nothing_names_yet_may_be_gone(world: MemoryWorld, member: Member) -> None:
+    before = member.commit.value
+    position = member.grow(4 * FRAME)
+    member.take_snapshot()
+    seam.set_counter(member.commit, before)
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    recording_id = backup.machine._log_recording_id
+    world.until(lambda: not backup.archive.store.is_active(recording_id))
+    backup.archive.requests().ok("PurgeRecordingRequest", recording_id=recording_id)
+    seam.set_counter(member.commit, position)
+    backup.until_backing_up()
+    assert check_copy(backup, member) == position
+    assert f"unknown recording id: {recording_id}" in backup.failures()[1]
+
+
+def test_a_recording_that_nothing_names_yet_is_found_after_many_failures(
+    world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round notes what it copies, and of many notes the oldest ones go."""
+    before = member.commit.value
+    position = member.grow(4 * FRAME)
+    member.take_snapshot()
+    seam.set_counter(member.commit, before)
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    with monkeypatch.context() as patched:
+        patched.setattr(SnapshotCopy, "_until_whole", refused)
+        backup.until(lambda: len(backup.failures()) > 20)
+        backup.crash()
+    seam.set_counter(member.commit, position)
+    after = backup.next_life(member)
+    after.until_backing_up()
+    assert unnamed(after) == []
+    assert check_copy(after, member) == position
+
+
+def refused(_self: SnapshotCopy, _request: ArchiveRequest, _what: str) -> Generator[None, None, int]:
+    yield
+    raise ClusterError("refused")
+
+
+def test_a_position_that_the_members_log_does_not_reach_ends_the_round(world: MemoryWorld, member: Member) -> None:
+    """A log that grows shows progress for ever."""
+    member.fields = {"last_leadership_term_id": 1, "last_term_base_log_position": 2**40}
+    backup = Backup(world, member)
+    backup.until(backup.failures)
+    assert backup.failures() == [f"member 0 names position {2**40}, and its log goes to {20 * FRAME}"]
+    assert check_copy(backup, member) == -1
+    member.fields = {}
+    backup.until_backing_up()
+
+
+def snapshots_of(member: Member) -> list[dict[str, int | None]]:
+    """The snapshots of a member as it answers with them."""
+    return [
         {
             "recording_id": each.recording_id,
-            "leadership_term_id": 0,
-            "term_base_log_position": 0,
-            "log_position": position,
-            "timestamp": 7,
+            "leadership_term_id": each.leadership_term_id,
+            "term_base_log_position": each.term_base_log_position,
+            "log_position": each.log_position,
+            "timestamp": each.timestamp,
             "service_id": each.service_id,
         }
         for each in member.recording_log.entries
         if each.is_snapshot
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((each, None) for each in ("recording_id", "leadership_term_id", "term_base_log_position", "log_position")),
+        *((each, None) for each in ("timestamp", "service_id")),
+        *((each, -7) for each in ("recording_id", "leadership_term_id", "term_base_log_position", "log_position")),
+        *((each, 2**62) for each in ("leadership_term_id", "term_base_log_position")),
+        ("log_position", 20 * FRAME + 8),
+    ],
+)
+def test_a_snapshot_that_cannot_be_is_none(world: MemoryWorld, member: Member, field: str, value: int | None) -> None:
+    member.take_snapshot()
+    member.fields = {"snapshots": [each | {field: value} for each in snapshots_of(member)]}
+    backup = Backup(world, member)
+    backup.until(backup.failures)
+    assert "a snapshot that cannot be" in backup.failures()[0]
+    assert check_copy(backup, member) == -1
+    member.fields = {}
+    backup.until_backing_up()
+
+
+def test_more_snapshots_than_a_member_has_services_are_not_copied(world: MemoryWorld, member: Member) -> None:
+    member.take_snapshot(services=MAX_SERVICE_COUNT + 1, length=FRAME)
+    backup = Backup(world, member)
+    backup.until(backup.failures)
+    assert "its snapshots are not one of the consensus module and of each service" in backup.failures()[0]
+    assert len(backup.archive.store.catalog.recording_ids()) == 0
+
+
+@pytest.mark.parametrize("method", ["encoded_credentials", "on_challenge"])
+def test_credentials_that_raise_end_the_round_alone(
+    world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise KeyError("no key")
+
+    member.challenge = b"word?"
+    backup = Backup(world, member)
+    with monkeypatch.context() as patched:
+        patched.setattr(Credentials, method, broken)
+        backup.until(backup.failures)
+    assert backup.failures() == ["'no key'"]
+    backup.until_backing_up()
+
+
+def test_a_clock_that_is_set_back_delays_no_query(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    world.clock.set_epoch_ms(world.clock.now_ms - 24 * 3600 * 1000)
+    world.clock.advance((INTERVAL_MS - 1000) * MS)
+    for _ in range(100):
+        world.turn()
+    assert len(member.queries) == 1
+    world.clock.advance(1000 * MS)
+    backup.until(lambda: len(member.queries) == 2)
+
+
+def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member: Member) -> None:
+    position = member.take_snapshot(services=2)
+    snapshots: list[dict[str, Any]] = list(snapshots_of(member))
     for wrong in (
         [each for each in snapshots if each["service_id"] != 0],
         [each for each in snapshots if each["service_id"] != -1],
         [each | {"log_position": position - 32 * max(0, each["service_id"])} for each in snapshots],
-        [snapshots[0] | {"service_id": each} for each in range(11)] + snapshots[-1:],
-        [snapshots[0] | {"service_id": None}, *snapshots[1:]],
+        [snapshots[0] | {"service_id": each, "recording_id": 50 + each} for each in range(11)] + snapshots[-1:],
     ):
         member.fields = {"snapshots": wrong}
         backup = Backup(world, member)

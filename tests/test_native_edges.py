@@ -559,6 +559,19 @@ def test_a_term_far_ahead_does_not_fill_the_recording_logs() -> None:
     world.until(lambda: min(each.counter_value(239) for each in (leader, other)) > 1 << 31, 10 * HEARTBEAT_TIMEOUT_MS)
     for each in (leader, other):
         assert each.cluster_disk.process().open_file("/cluster/recording.log", 0).length() < 256 * 64
+    # The log of a member that led in between is of no term of theirs: that ends where it begins.
+    peer.habit = lambda: None
+    leader = world.await_leader()
+    in_gap = 1 << 20
+    assert peer.publisher.canvass_position(peer.member(leader.member_id), in_gap, 64, in_gap)
+
+    def answer() -> bool:
+        found = peer.take("NewLeadershipTerm")
+        return (
+            found is not None and (found["log_leadership_term_id"], found["next_leadership_term_id"]) == (in_gap,) * 2
+        )
+
+    world.until(answer)
 
 
 def test_a_leader_gives_way_to_a_log_of_a_newer_term() -> None:

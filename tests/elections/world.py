@@ -694,6 +694,11 @@ class Member:
 
     def _next_term(self, log_term: int, position: int) -> Term | None:
         own = next((entry for entry in self.disk.terms if entry.id == log_term), None)
+        if own is None and not self.is_java:
+            before = [entry for entry in self.disk.terms if entry.id < log_term]
+            after = [entry for entry in self.disk.terms if entry.id > log_term]
+            if before and after and before[-1].end == after[0].base:
+                own = Term(log_term, after[0].base, after[0].base)
         if own is not None and own.base == own.end and own.base > position and not self.is_java:
             return own
         if self.is_java:

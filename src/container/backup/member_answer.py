@@ -10,7 +10,7 @@ Upstream: ClusterBackupAgent.java (onBackupResponse, replayStartPosition), LogSo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
@@ -67,6 +67,7 @@ def read_answer(fields: dict[str, Any]) -> MemberAnswer:
     members = [each for each in parse_cluster_members(text) if each.id == member_id]
     if not members:
         raise ClusterError(f"it answers as member {member_id}, and the members are {text}")
+    snapshots = [MemberSnapshot(**each) for each in fields["snapshots"]]
     answer = MemberAnswer(
         fields["log_recording_id"],
         fields["last_leadership_term_id"],
@@ -74,10 +75,10 @@ def read_answer(fields: dict[str, Any]) -> MemberAnswer:
         fields["commit_position_counter_id"],
         fields["leader_member_id"],
         members[0],
-        _set_of([MemberSnapshot(**each) for each in fields["snapshots"]]),
+        tuple(snapshots),
     )
     _check_numbers(answer)
-    return answer
+    return replace(answer, snapshots=_set_of(snapshots))
 
 
 def _check_numbers(answer: MemberAnswer) -> None:
@@ -90,7 +91,7 @@ def _check_numbers(answer: MemberAnswer) -> None:
     for each in answer.snapshots:
         can_be = (
             _are_numbers(each.recording_id, each.leadership_term_id)
-            and each.timestamp is not None
+            and None not in (each.timestamp, each.service_id)
             and _is_position(each.term_base_log_position)
             and _is_position(each.log_position)
             and each.recording_id not in recording_ids
@@ -117,8 +118,7 @@ def _is_position(value: int | None) -> bool:
 
 def _set_of(snapshots: Sequence[MemberSnapshot]) -> tuple[MemberSnapshot, ...]:
     """The snapshots in the order in which they are appended: the consensus module's closes the set."""
-    has_ids = all(each.service_id is not None for each in snapshots)
-    found = tuple(sorted(snapshots, key=lambda each: each.service_id, reverse=True) if has_ids else snapshots)
+    found = tuple(sorted(snapshots, key=lambda each: each.service_id, reverse=True))
     if not found:
         return ()
     is_whole = [each.service_id for each in found] == list(range(len(found) - 2, CONSENSUS_MODULE_SERVICE_ID - 1, -1))
@@ -175,6 +175,29 @@ def check_same_log(
             f"are of one log, is gone, unless another member has it; else {BEGIN_ANEW}"
         )
     check_terms(recording_log, answer)
+
+
+def check_start(
+    recording_log: RecordingLog,
+    answer: MemberAnswer,
+    own: RecordingDescriptor,
+    snapshots: Sequence[MemberSnapshot],
+) -> None:
+    """Raise ClusterError where the copy's log begins behind the snapshot from which a node would start.
+
+    Args:
+        recording_log: of the copy.
+        answer: of the member.
+        own: the copy's recording of the log.
+        snapshots: those that the copy needs of the member.
+    """
+    known = recording_log.get_latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
+    latest = snapshots[-1].log_position if snapshots else 0 if known is None else known.log_position
+    if own.start_position > latest:
+        raise ClusterError(
+            f"the copy of the log begins at {own.start_position}, and member {answer.member.id} has no snapshot from "
+            "there on: have the cluster take one: aeron-cluster snapshot"
+        )
 
 
 def check_terms(recording_log: RecordingLog, answer: MemberAnswer) -> None:

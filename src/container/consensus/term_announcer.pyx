@@ -2,6 +2,8 @@
 
 Upstream: Election.java (publishNewLeadershipTerm), ConsensusModuleAgent.java (onCanvassPosition).
 """
+from dataclasses import replace
+
 from libc.stdint cimport int32_t, int64_t
 
 from container.common.sealed cimport seal
@@ -57,12 +59,18 @@ cdef class TermAnnouncer:
         Upstream says the very next one, so that a member goes through all that are empty, one message each.
 
         It is the member's last one itself where nothing of that is in this log, and it begins here behind the end of
-        the member's log: that log is of an older term then.
+        the member's log: that log is of an older term then. In a gap such a term has no entry.
         """
-        own = self._recording_log.find_term_entry(log_leadership_term_id)
+        log = self._recording_log
+        own, after = log.find_term_entry(log_leadership_term_id), log.find_term_after(log_leadership_term_id)
+        if own is None and after is not None:
+            before = log.find_term_before(log_leadership_term_id)
+            if before is not None and before.log_position == after.term_base_log_position:
+                own = replace(
+                    after, leadership_term_id=log_leadership_term_id, log_position=after.term_base_log_position)
         if own is not None and own.log_position == own.term_base_log_position > log_position:
             return own
-        return self._recording_log.find_term_after(log_leadership_term_id)
+        return after
 
 
 seal((TermAnnouncer,))
