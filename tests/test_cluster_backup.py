@@ -590,6 +590,29 @@ def test_the_next_process_goes_on_where_the_one_before_ended(world: MemoryWorld,
     assert after.errors == []
 
 
+@pytest.mark.parametrize("lost", ["the log", "the snapshot of service 0 at", "the snapshot of service -1 at"])
+def test_a_copy_whose_archive_lacks_a_part_of_it_does_not_go_on(world: MemoryWorld, member: Member, lost: str) -> None:
+    """As where the archive was put back to an earlier state: what it records next gets the id of what it lacks."""
+    member.take_snapshot()
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    backup.close()
+    log_recording_id = backup.log_recording_id()
+    world.until(lambda: not backup.archive.store.is_active(log_recording_id))
+    ids = {"the log": log_recording_id} | {
+        f"the snapshot of service {each.service_id} at": each.recording_id
+        for each in backup.recording_log.entries
+        if each.is_snapshot
+    }
+    backup.archive.requests().ok("PurgeRecordingRequest", recording_id=ids[lost])
+    after = backup.next_life(member)
+    after.until_state(BackupState.RESET_BACKUP)
+    (failure,) = after.failures()
+    assert failure.startswith(f"the archive of the backup does not know recording {ids[lost]}, which is {lost}")
+    assert failure.endswith(BEGIN_ANEW)
+    assert len(after.recording_log.entries) == 3
+
+
 def test_a_log_that_does_not_begin_at_its_beginning_needs_a_snapshot(world: MemoryWorld, member: Member) -> None:
     member.grow(2 * SEGMENT_LENGTH)
     member.archive.requests().ok("PurgeSegmentsRequest", recording_id=0, new_start_position=SEGMENT_LENGTH)

@@ -507,7 +507,8 @@ def test_a_cluster_of_one_reports_what_others_say_and_goes_on() -> None:
     assert world.state == "ACTIVE"
 
 
-def test_a_standby_snapshot_of_thousands_is_refused_and_not_kept() -> None:
+@pytest.mark.parametrize(("count", "limit"), [(2_000, "65536 bytes"), (65, "64 snapshots")])
+def test_a_standby_snapshot_of_too_many_is_refused_and_not_kept(count: int, limit: str) -> None:
     world = ConsensusWorld(is_standby_snapshot_accepted=True).lead()
     client = world.driver.connect("stranger")
     channel = "aeron:udp?endpoint=localhost:9020|term-length=1m"
@@ -528,7 +529,7 @@ def test_a_standby_snapshot_of_thousands_is_refused_and_not_kept() -> None:
         correlation_id=1,
         version=3 << 8,
         response_stream_id=9,
-        snapshots=[snapshot] * 2_000,
+        snapshots=[snapshot] * count,
         response_channel=b"aeron:udp?endpoint=h:7",
         encoded_credentials=b"",
     )
@@ -536,7 +537,7 @@ def test_a_standby_snapshot_of_thousands_is_refused_and_not_kept() -> None:
     world.work(30)
     [error] = world.errors
     assert str(error).startswith(f"consensus message of {len(message)} bytes from sessionId=")
-    assert str(error).endswith("StandbySnapshot: it may have 65536 bytes")
+    assert str(error).endswith(f"StandbySnapshot: it may have {limit}")
     assert world.is_leading
 
 

@@ -214,6 +214,7 @@ class ClusterBackupMachine:
         if unnamed != NULL_VALUE:
             self._orphans.note(self._log_session_id)  # again: of many notes the oldest ones go
         yield from self._orphans.remove(archive, self._deadline(), unnamed)
+        yield from self._check_own_archive(archive)
         yield from self._transport.listen()
         while True:
             found = yield from self._query()
@@ -247,6 +248,30 @@ class ClusterBackupMachine:
             if deadline_ms == shown_ms and self._transport.nano_time() - begin_ns > interval_ns:
                 return
             yield
+
+    def _check_own_archive(self, archive: AsyncArchive) -> Generator[None]:
+        """Raise ClusterError unless the archive has what a node would start from.
+
+        One that was put back to an earlier state, or is another one, would give the ids of what it lacks to recordings
+        to come, and the recording log would name those.
+        """
+        log = self._recording_log
+        last, latest = log.find_last_term(), log.get_latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
+        what = {} if last is None else {last.recording_id: "the log"}
+        if latest is not None:
+            what |= {
+                each.recording_id: f"the snapshot of service {each.service_id} at {each.log_position}"
+                for each in log.entries
+                if each.is_valid_snapshot and each.log_position == latest.log_position
+            }
+        for recording_id, name in what.items():
+            request = archive.list_recording(recording_id)
+            yield from answer(archive, request)
+            if not request.items:
+                raise ClusterError(
+                    f"the archive of the backup does not know recording {recording_id}, which is {name}: start both "
+                    f"with the directories that belong together; where they are gone, {BEGIN_ANEW}"
+                )
 
     def _fail(self, error: Exception) -> None:
         self._cursor = (self._cursor + 1) % len(self._endpoints)

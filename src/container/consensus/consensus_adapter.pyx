@@ -31,6 +31,7 @@ cdef enum:
     NULL_POSITION = -1
     NO_FLAGS = 0
     MAX_STANDBY_SNAPSHOT_LENGTH = 64 * 1024     # of the message: it is kept, also of who is not authenticated
+    MAX_STANDBY_SNAPSHOTS = 64          # of a notification: more than one of each service and the consensus module
     MAX_LIST_LENGTH = 4096              # of a list of members that is compared
     MAX_OTHER_LISTS = 4                 # of one member that are reported
     VERSION_WITHOUT_PROTOCOL = 17       # up to here nothing of upstream's is where ours has the protocol version
@@ -303,6 +304,8 @@ cdef class ConsensusAdapter(FragmentHandler):
             raise CodecError(f"StandbySnapshot: it may have {MAX_STANDBY_SNAPSHOT_LENGTH} bytes")
         codec.standby_snapshot_snapshots_begin(&notification, &each)
         while codec.standby_snapshot_snapshots_next(&each):
+            if len(snapshots) == MAX_STANDBY_SNAPSHOTS:
+                raise CodecError(f"StandbySnapshot: it may have {MAX_STANDBY_SNAPSHOTS} snapshots")
             snapshots.append((
                 codec.standby_snapshot_snapshots_recording_id(&each),
                 codec.standby_snapshot_snapshots_leadership_term_id(&each),
