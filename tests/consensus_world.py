@@ -25,7 +25,7 @@ from container.files.recording_log import RecordingLogEntry
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import MemoryClient, MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk
-from container.transport.fragment_assembler import SessionFragmentAssembler
+from container.transport.fragment_assembler import FragmentAssembler
 from container.transport.streams import Image, Publication, Subscription
 from tests.archive_world import ArchiveWorld
 from tests.control_world import MS
@@ -339,7 +339,7 @@ class Service:
         self._image: Image | None = None
         self._to_ack: list[tuple[int, int]] = []
         self._read = seam.CollectingHandler()
-        self._assembler = SessionFragmentAssembler(self._read)
+        self._assembler = FragmentAssembler(self._read)
 
     def work(self) -> None:
         """A turn."""

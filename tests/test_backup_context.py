@@ -6,6 +6,7 @@ import time
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import container
 from container.aeron import MediaDriver
 from container.archive.server.native_archive import Archive
 from container.backup import ClusterBackup, ClusterBackupContext
+from container.backup.backup_agent import ClusterBackupAgent
 from container.backup.backup_arguments import BackupArguments, BackupSettingsArguments
 from container.cli.command_line import parse
 from container.common.aeron_defaults import CounterType
@@ -27,6 +29,7 @@ from container.operate.node_metrics import sample_node
 from container.operate.status import health, read_status
 from container.settings.backup_table import BackupSettings, backup_settings_table
 from container.settings.sources import load_backup_settings
+from container.testing.memory.memory_transport import ManualClock, MemoryDriver
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
@@ -302,3 +305,34 @@ def test_a_caller_may_drive_it(world: World, tmp_path: Path) -> None:
     wait_until(is_following, LIMIT_S, "a copy")
     backup.close()
     assert not backup.is_running
+
+
+class Marks:
+    """A mark file, and the recording log beside it, which is in its place."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+
+    def update_activity_timestamp(self, now_ms: int) -> None:
+        self.written.append(now_ms)
+
+    def is_in_place(self) -> bool:
+        return True
+
+
+def test_its_mark_file_is_written_also_where_the_clock_is_set_back() -> None:
+    clock, marks = ManualClock(), Marks()
+    context: Any = SimpleNamespace(
+        client=MemoryDriver(clock).connect("backup"),
+        clock=clock,
+        machine=SimpleNamespace(do_work=lambda: 0),
+        mark_file=marks,
+        recording_log=marks,
+        counted_error_handler=lambda _error: None,
+    )
+    agent = ClusterBackupAgent(context)
+    begin_ms = clock.now_ms
+    for now_ms in (begin_ms, begin_ms + 999, begin_ms + 1000, begin_ms - 5000, begin_ms - 4001):
+        clock.set_epoch_ms(now_ms)
+        agent.do_work()
+    assert marks.written == [begin_ms, begin_ms + 1000, begin_ms - 5000]

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from container.archive.client.archive_connection import ArchiveRequest
 from container.backup.backup_machine import BackupState
+from container.backup.backup_transport import BackupTransport
 from container.backup.member_answer import BEGIN_ANEW, MemberAnswer, check_same_log, compared_from
 from container.consensus.cluster_member import parse_cluster_members
+from container.consensus.snapshot_copy import SnapshotCopy
 from container.errors import ClusterError, RegistrationError
+from container.settings.setting import MAX_SERVICE_COUNT
 from container.testing.memory import transport_probe as seam
-from tests.backup_world import FRAME, INTERVAL_MS, TIMEOUT_NS, Backup, Member, check_copy
+from tests.backup_world import (
+    CONSENSUS_STREAM_ID,
+    FRAME,
+    INTERVAL_MS,
+    TIMEOUT_NS,
+    Backup,
+    Credentials,
+    Member,
+    check_copy,
+)
 from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, NetworkWorld, recorded
 
 STATES = [each for each in BackupState if each < BackupState.RESET_BACKUP]
@@ -28,6 +43,16 @@ def member(world: MemoryWorld) -> Member:
     made = Member(world)
     made.begin_term()
     return made
+
+
+class SetClock:
+    """A backup's transport whose time of day is another one."""
+
+    def __init__(self, transport: BackupTransport, epoch_ms: Callable[[], int]) -> None:
+        self._transport, self.epoch_ms = transport, epoch_ms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def entries(backup: Backup) -> list[tuple[int, int, int]]:
@@ -192,6 +217,20 @@ def test_new_snapshots_come_with_the_next_query(world: MemoryWorld, member: Memb
     assert backup.errors == []
 
 
+@pytest.mark.parametrize("step_ms", [-3600_000, 3600_000])
+def test_a_time_of_day_that_is_set_keeps_no_snapshot_away(
+    world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch, step_ms: int
+) -> None:
+    backup = Backup(world, member, backup_interval_ns=100 * MS)
+    backup.until_backing_up()
+    epoch_ms, set_ms = backup.transport.epoch_ms, 0
+    monkeypatch.setattr(backup.machine, "_transport", SetClock(backup.transport, lambda: epoch_ms() + set_ms))
+    set_ms = step_ms
+    for count in (2, 3, 4):
+        backup.until(lambda count=count: len(member.queries) == count)  # type: ignore[misc]
+    assert backup.errors == []
+
+
 def test_an_operator_sets_when_it_asks(world: MemoryWorld, member: Member) -> None:
     backup = Backup(world, member)
     backup.until_backing_up()
@@ -246,24 +285,168 @@ def test_a_log_that_is_not_recorded_further_begins_again_and_goes_on(world: Memo
     assert check_copy(backup, member) == position
 
 
-def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member: Member) -> None:
-    position = member.take_snapshot(services=2)
-    snapshots = [
+@pytest.mark.parametrize("has_older", [False, True])
+def test_a_log_that_begins_behind_the_next_members_snapshot_begins_anew(world: MemoryWorld, has_older: bool) -> None:
+    """Nothing names what was recorded of the first member's log, from its latest snapshot on: the other has not that.
+
+    It has an older one, or none.
+    """
+    first, second = Member(world), Member(world, 1)
+    for each in (first, second):
+        each.begin_term()
+        if has_older:
+            each.take_snapshot()
+        each.grow(5 * FRAME)
+    first.take_snapshot()
+    before = first.commit.value
+    end = first.grow(FRAME)
+    first.fields = {"last_leadership_term_id": 1, "last_term_base_log_position": end}
+    seam.set_counter(first.commit, before)
+    backup = Backup(world, first, initial_replay_start="LATEST_SNAPSHOT")
+    backup.until_state(BackupState.RESET_BACKUP)
+    backup.machine._endpoints[:] = [second.endpoint]
+    end = second.grow(9 * FRAME)
+    backup.until_backing_up()
+    backup.until(lambda: backup.machine.position == end)
+    assert "has no snapshot from there on" in backup.failures()[1]
+    assert check_copy(backup, second) == end
+    assert unnamed(backup) == []
+
+
+def test_a_recording_that_nothing_names_yet_may_be_gone(world: MemoryWorld, member: Member) -> None:
+    before = member.commit.value
+    position = member.grow(4 * FRAME)
+    member.take_snapshot()
+    seam.set_counter(member.commit, before)
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    recording_id = backup.machine._log_recording_id
+    world.until(lambda: not backup.archive.store.is_active(recording_id))
+    backup.archive.requests().ok("PurgeRecordingRequest", recording_id=recording_id)
+    seam.set_counter(member.commit, position)
+    backup.until_backing_up()
+    assert check_copy(backup, member) == position
+    assert f"unknown recording id: {recording_id}" in backup.failures()[1]
+
+
+def test_a_recording_that_nothing_names_yet_is_found_after_many_failures(
+    world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round notes what it copies, and of many notes the oldest ones go."""
+    before = member.commit.value
+    position = member.grow(4 * FRAME)
+    member.take_snapshot()
+    seam.set_counter(member.commit, before)
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    with monkeypatch.context() as patched:
+        patched.setattr(SnapshotCopy, "_until_whole", refused)
+        backup.until(lambda: len(backup.failures()) > 20)
+        backup.crash()
+    seam.set_counter(member.commit, position)
+    after = backup.next_life(member)
+    after.until_backing_up()
+    assert unnamed(after) == []
+    assert check_copy(after, member) == position
+
+
+def refused(_self: SnapshotCopy, _request: ArchiveRequest, _what: str) -> Generator[None, None, int]:
+    yield
+    raise ClusterError("refused")
+
+
+def test_a_position_that_the_members_log_does_not_reach_ends_the_round(world: MemoryWorld, member: Member) -> None:
+    """A log that grows shows progress for ever."""
+    member.fields = {"last_leadership_term_id": 1, "last_term_base_log_position": 2**40}
+    backup = Backup(world, member)
+    backup.until(backup.failures)
+    assert backup.failures() == [f"member 0 names position {2**40}, and its log goes to {20 * FRAME}"]
+    assert check_copy(backup, member) == -1
+    member.fields = {}
+    backup.until_backing_up()
+
+
+def snapshots_of(member: Member) -> list[dict[str, int | None]]:
+    """The snapshots of a member as it answers with them."""
+    return [
         {
             "recording_id": each.recording_id,
-            "leadership_term_id": 0,
-            "term_base_log_position": 0,
-            "log_position": position,
-            "timestamp": 7,
+            "leadership_term_id": each.leadership_term_id,
+            "term_base_log_position": each.term_base_log_position,
+            "log_position": each.log_position,
+            "timestamp": each.timestamp,
             "service_id": each.service_id,
         }
         for each in member.recording_log.entries
         if each.is_snapshot
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((each, None) for each in ("recording_id", "leadership_term_id", "term_base_log_position", "log_position")),
+        *((each, None) for each in ("timestamp", "service_id")),
+        *((each, -7) for each in ("recording_id", "leadership_term_id", "term_base_log_position", "log_position")),
+        *((each, 2**62) for each in ("leadership_term_id", "term_base_log_position")),
+        ("log_position", 20 * FRAME + 8),
+    ],
+)
+def test_a_snapshot_that_cannot_be_is_none(world: MemoryWorld, member: Member, field: str, value: int | None) -> None:
+    member.take_snapshot()
+    member.fields = {"snapshots": [each | {field: value} for each in snapshots_of(member)]}
+    backup = Backup(world, member)
+    backup.until(backup.failures)
+    assert "a snapshot that cannot be" in backup.failures()[0]
+    assert check_copy(backup, member) == -1
+    member.fields = {}
+    backup.until_backing_up()
+
+
+def test_more_snapshots_than_a_member_has_services_are_not_copied(world: MemoryWorld, member: Member) -> None:
+    member.take_snapshot(services=MAX_SERVICE_COUNT + 1, length=FRAME)
+    backup = Backup(world, member)
+    backup.until(backup.failures)
+    assert "its snapshots are not one of the consensus module and of each service" in backup.failures()[0]
+    assert len(backup.archive.store.catalog.recording_ids()) == 0
+
+
+@pytest.mark.parametrize("method", ["encoded_credentials", "on_challenge"])
+def test_credentials_that_raise_end_the_round_alone(
+    world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise KeyError("no key")
+
+    member.challenge = b"word?"
+    backup = Backup(world, member)
+    with monkeypatch.context() as patched:
+        patched.setattr(Credentials, method, broken)
+        backup.until(backup.failures)
+    assert backup.failures() == ["'no key'"]
+    backup.until_backing_up()
+
+
+def test_a_clock_that_is_set_back_delays_no_query(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    world.clock.set_epoch_ms(world.clock.now_ms - 24 * 3600 * 1000)
+    world.clock.advance((INTERVAL_MS - 1000) * MS)
+    for _ in range(100):
+        world.turn()
+    assert len(member.queries) == 1
+    world.clock.advance(1000 * MS)
+    backup.until(lambda: len(member.queries) == 2)
+
+
+def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member: Member) -> None:
+    position = member.take_snapshot(services=2)
+    snapshots: list[dict[str, Any]] = list(snapshots_of(member))
     for wrong in (
         [each for each in snapshots if each["service_id"] != 0],
         [each for each in snapshots if each["service_id"] != -1],
         [each | {"log_position": position - 32 * max(0, each["service_id"])} for each in snapshots],
+        [snapshots[0] | {"service_id": each, "recording_id": 50 + each} for each in range(11)] + snapshots[-1:],
     ):
         member.fields = {"snapshots": wrong}
         backup = Backup(world, member)
@@ -273,10 +456,97 @@ def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member
         backup.close()
 
 
+END = 20 * FRAME
+SNAPSHOT = {
+    "recording_id": 1,
+    "leadership_term_id": 0,
+    "term_base_log_position": 0,
+    "log_position": END,
+    "timestamp": 7,
+    "service_id": -1,
+}
+CANNOT_BE: list[dict[str, Any]] = [
+    {"log_recording_id": None},
+    {"log_recording_id": -1},
+    {"last_leadership_term_id": None},
+    {"last_leadership_term_id": -1},
+    {"last_term_base_log_position": None},
+    {"last_term_base_log_position": -32},
+    {"last_term_base_log_position": 7},
+    {"commit_position_counter_id": None},
+    *(
+        {"snapshots": [SNAPSHOT | wrong | {"service_id": 0}, SNAPSHOT | {"recording_id": 2} | wrong]}
+        for wrong in (
+            {"recording_id": 2},
+            {"recording_id": None},
+            {"leadership_term_id": None},
+            {"leadership_term_id": 1},
+            {"leadership_term_id": -1},
+            {"term_base_log_position": None},
+            {"term_base_log_position": 32},
+            {"log_position": None},
+            {"log_position": -32},
+            {"log_position": END + 1},
+            {"timestamp": None},
+        )
+    ),
+    {"snapshots": [SNAPSHOT | {"recording_id": 0}]},
+]
+
+
+@pytest.mark.parametrize("wrong", CANNOT_BE, ids=range(len(CANNOT_BE)))
+def test_what_no_member_can_have_is_not_copied(world: MemoryWorld, member: Member, wrong: dict[str, object]) -> None:
+    member.take_snapshot()
+    member.fields = wrong
+    backup = Backup(world, member)
+    backup.until_state(BackupState.RESET_BACKUP)
+    (failure,) = backup.failures()
+    assert "that cannot be" in failure
+    assert check_copy(backup, member) == -1
+    member.fields = {}
+    backup.until_backing_up()
+    assert check_copy(backup, member) == END
+
+
+def test_an_error_of_any_kind_ends_a_round_and_not_the_backup(
+    world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of the program that answers challenges."""
+    member.challenge = b"word?"
+    wrong = ValueError("no such word")
+
+    def fail(*_: object) -> bytes:
+        raise wrong
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Credentials, "on_challenge", fail)
+        backup = Backup(world, member)
+        backup.until_state(BackupState.RESET_BACKUP)
+        backup.until_state(BackupState.BACKUP_QUERY)
+    assert backup.errors[0] is wrong
+    assert "no such word (in state BACKUP_QUERY" in backup.texts()[1]
+    backup.until_backing_up()
+
+
+def test_what_comes_from_others_does_not_keep_an_answer_away(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    channel = str(backup.settings.consensus_channel)
+    stray = seam.add_publication(member.client, channel, CONSENSUS_STREAM_ID, exclusive=True)
+    member.is_answering = False
+    backup.until(lambda: seam.offer(stray, b"junk") > 0)
+    backup.until_state(BackupState.RESET_BACKUP)
+    assert "does not answer within 0.5 s; what has come is no answer: " in backup.failures()[0]
+    backup.until_state(BackupState.BACKUP_QUERY)
+    member.is_answering = True
+    world.tasks.append(lambda: seam.offer(stray, b"junk"))
+    backup.until_backing_up()
+    assert len(backup.failures()) == 1
+
+
 def test_a_snapshot_that_the_archive_has_not_is_no_snapshot(world: MemoryWorld, member: Member) -> None:
     position = member.grow(FRAME)
     for service_id in (0, -1):
-        member.recording_log.append_snapshot(77, 0, 0, position, 7, service_id)
+        member.recording_log.append_snapshot(77 - service_id, 0, 0, position, 7, service_id)
     backup = Backup(world, member)
     backup.until_state(BackupState.RESET_BACKUP)
     assert backup.failures() == ["the archive of member 0 does not know recording 77, which it names"]

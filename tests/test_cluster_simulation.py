@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -394,7 +395,8 @@ def test_members_settle_after_each_of_these(kind: str, counted: str) -> None:
 
 
 def test_three_services_and_snapshots_of_two_versions() -> None:
-    plan = plan_of("connect", "send", "send", "snapshot", "work", "upgrade", "connect", "send", "snapshot", "kill")
+    kinds = ("connect", "send", "send", "snapshot", "work", "upgrade", "connect", "send", "snapshot", "upgrade", "kill")
+    plan = plan_of(*kinds)
     result = run(replace(plan, services=3))
     assert result.violation is None
     assert result.stats["snapshots loaded"] >= 9
@@ -457,6 +459,38 @@ def test_a_resource_that_is_never_given_back_is_seen(world: World) -> None:
     seam.add_subscription(member.life.clients[1], "aeron:ipc", 999)
     with pytest.raises(Violation, match=r"^resources: m1, which .* 'subscription', 999\), 1\)\] more"):
         world.finish()
+
+
+def test_a_follower_whose_service_speaks_to_clients_is_seen(world: World) -> None:
+    for member in world.members:
+        member.check_egress()
+    follower = next(each for each in world.members if not each.is_leading)
+    seam.add_publication(follower.life.clients[2], "aeron:udp?endpoint=clients:20001", 102)
+    with pytest.raises(Violation, match=r"^resources: m\d follows, and its services hold "):
+        follower.check_egress()
+
+
+class Drawn(random.Random):
+    """Draws that have the leader stay away."""
+
+    def random(self) -> float:
+        return 0.6
+
+
+def test_the_others_have_a_leader_while_one_stays_away(world: World) -> None:
+    leader = world._leader()
+    assert leader is not None
+    world._check_core(Drawn())
+    assert world.stats["leaders without one member"] == 1
+    assert world._leader() not in (None, leader)
+
+
+def test_others_that_have_no_leader_are_seen(world: World) -> None:
+    for member in world.members:
+        if not member.is_leading:
+            member.paused_until_ns = world.time.now_ns + 10**12
+    with pytest.raises(Violation, match=r"^liveness: a leader without m\d did not come within "):
+        world._check_core(Drawn())
 
 
 def test_what_services_acknowledge_and_archives_record_is_looked_at(world: World) -> None:

@@ -92,7 +92,7 @@ CLUSTER = Subject(
     cluster_run,
     cluster_world,
     seeds=120,
-    drawn=40,
+    drawn=30,
     chunk=10,
     slow_seeds=1_000,
     reached={

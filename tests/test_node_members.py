@@ -63,11 +63,21 @@ def test_a_port_that_is_not_given_is_9010_and_an_address_of_ipv6_gets_its_bracke
         ([{"id": -1, "host": "a"}], 0, "members: id=-1 of .*: must be a whole number"),
         ([{"id": 0}], 0, "members: member 0: host must be given"),
         ([{"id": 0, "hots": "a"}], 0, "members: member 0: unknown key 'hots': did you mean 'host'"),
+        (
+            [{"id": 0, "weight": 3}],
+            0,
+            "member 0: unknown key 'weight': see docs/deployment.md; the keys are id, host, port, ingress, consensus",
+        ),
         ([{"id": 0, "host": "a,b"}], 0, "members: member 0: host='a,b': must be a name or an address of its machine"),
         ([{"id": 0, "host": ""}], 0, "members: member 0: host='': must be a name"),
         ([{"id": 0, "host": "a", "port": 65_532}], 0, "members: member 0: port=65532: must be a whole number from 1"),
         ([{"id": 0, "host": "a", "port": "1"}], 0, "members: member 0: port='1': must be a whole number"),
-        ([{"id": 0, "host": "a", "ingress": "a:1"}], 0, "member 0: leave out host='a': ingress decide"),
+        ([{"id": 0, "host": "a", "ingress": "a:1"}], 0, "member 0: leave out host='a': ingress decides$"),
+        (
+            [{"id": 0, "port": 1, **BY_NAME}],
+            0,
+            "member 0: leave out port=1: ingress, consensus, log, catchup decide$",
+        ),
         ([{"id": 0, **BY_NAME}], 0, "members: member 0: archive must be given as well, each as host:port; or give"),
         ([{"id": 0, **BY_NAME, "archive": "a"}], 0, "members: member 0: archive='a': must be host:port, such as"),
         ([{"id": 0, **BY_NAME, "archive": "a:0"}], 0, "archive='a:0': must be host:port"),
@@ -122,11 +132,28 @@ def test_the_ports_of_the_own_member_must_be_free() -> None:
         ports.close()
 
 
+def _record(directory: Path) -> None:
+    archive = directory / "archive"
+    archive.mkdir()
+    (archive / "0-0.rec").touch()
+
+
+def test_the_members_of_a_start_that_recorded_nothing_can_be_corrected(tmp_path: Path) -> None:
+    Membership.of_several(THREE, 1).note(tmp_path)
+    corrected = Membership.of_several([{"id": each, "host": f"node{each}"} for each in (1, 2, 3)], 1)
+    corrected.check_directory(tmp_path)
+    corrected.note(tmp_path)
+    _record(tmp_path)
+    with pytest.raises(ConfigurationError, match="the ids are 0, 1, 2, and the log in .* is of a cluster of 1, 2, 3: "):
+        Membership.of_several(THREE, 1).check_directory(tmp_path)
+
+
 def test_a_log_of_other_members_is_refused(tmp_path: Path) -> None:
     three = Membership.of_several(THREE, 1)
     three.check_directory(tmp_path)
     three.note(tmp_path)
     three.note(tmp_path)
+    _record(tmp_path)
     moved = Membership.of_several([{**each, "host": f"other{each['id']}"} for each in reversed(THREE)], 2)
     moved.check_directory(tmp_path)  # the same members, elsewhere
     message = rf"members: the ids are 0, 1, and the log in {tmp_path} is of a cluster of 0, 1, 2: members that never"

@@ -711,18 +711,16 @@ class Flooded:
     def await_progress(self) -> None:
         """There is some."""
 
-    def pass_time(self, _seconds: float) -> None:
-        """None passes."""
-
 
 def test_errors_without_end_have_limits(tmp_path: Path) -> None:
     flooded = Flooded(tmp_path / "err", 130_000, 21)
-    faults._flood_with_errors(flooded, 1.0)  # type: ignore[arg-type]
-    assert flooded.calls == ["fail BACKGROUND_WORK", "work BACKGROUND_WORK"]
-    with pytest.raises(AssertionError, match="22 errors of one place"):
-        faults._flood_with_errors(Flooded(tmp_path / "err", 0, 22), 1.0)  # type: ignore[arg-type]
-    with pytest.raises(AssertionError, match="has printed 1000000 bytes"):
-        faults._flood_with_errors(Flooded(tmp_path / "err", 1_000_000, 21), 1.0)  # type: ignore[arg-type]
+    with faults._flood_of_errors(flooded):  # type: ignore[arg-type]
+        flooded.calls.append("block")
+    assert flooded.calls == ["fail BACKGROUND_WORK", "block", "work BACKGROUND_WORK"]
+    for printed, recorded, finding in ((0, 22, "22 errors of one place"), (1_000_000, 21, "has printed 1000000 bytes")):
+        flooded = Flooded(tmp_path / "err", printed, recorded)
+        with pytest.raises(AssertionError, match=finding), faults._flood_of_errors(flooded):  # type: ignore[arg-type]
+            pass
 
 
 # Slow clients

@@ -225,23 +225,30 @@ def a_term_is_far_ahead(kinds: str, ahead: int, times: int = 1) -> Cluster:
     return cluster
 
 
-def one_has_something_of_a_term_in_the_gap(kinds: str) -> Cluster:
-    """The last one led a term of which nobody else has heard, and the others go on behind a gap with that term in it.
-
-    All follow one leader when this returns. The last one's log is shorter than theirs, which goes further in the term
-    before that one.
-    """
-    cluster = cluster_with_log(kinds, 30)
-    *others, last = cluster.nodes
-    del last.disk.entries[20:]
-    last.disk.terms = [Term(0, 0, 20), Term(100, 20, -1)]
-    last.disk.entries += [(100, 0), *((100, cluster.next_entry()) for _ in range(4))]
-    cluster.oracle.bases[100] = 20
-    for node in others:
-        node.disk.candidate_term_id = 1 << 31
+def one_refuses_the_appointed(kinds: str) -> Cluster:
+    """The last member, that all others have outlived, led a term that nobody heard of. Member 0 is appointed now."""
+    cluster = cluster_with_log(kinds, 20, appointed=0)
+    last = cluster.nodes[-1]
+    cluster.oracle.bases[2] = 10
+    last.disk.entries[10:] = [(2, 0), (2, cluster.next_entry())]
+    last.disk.terms, last.disk.candidate_term_id = [Term(0, 0, 10), Term(1, 10, 10), Term(2, 10, -1)], 2
+    for node in cluster.nodes:
         node.start()
-    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
-    assert all(term.id != 100 for node in others for term in node.disk.terms)
-    last.start()
-    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    return cluster
+
+
+def one_led_in_a_gap() -> Cluster:
+    """The last member led a term that nobody heard of; the others are far beyond it, with a gap where it was."""
+    cluster = cluster_with_log("NNN", 20)
+    *others, last = cluster.nodes
+    term_id, far = 1 << 20, 1 << 31
+    cluster.oracle.bases |= {term_id: 10, far: 20}
+    last.disk.entries[10:] = [(term_id, 0), (term_id, cluster.next_entry())]
+    last.disk.terms, last.disk.candidate_term_id = [Term(0, 0, 10), Term(term_id, 10, -1)], term_id
+    for node in others:
+        node.record(-1, far, 20)
+        node.disk.entries += [(far, 0)]
+        node.disk.candidate_term_id = far
+    for node in cluster.nodes:
+        node.start()
     return cluster

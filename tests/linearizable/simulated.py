@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.linearizable.history import History, Operation
 from tests.sim import cluster_world
+from tests.sim.disk_world import run_world
 from tests.sim.node_world import Client, Plan, World, expand
 
 
@@ -73,7 +74,7 @@ def record_cluster(seed: int) -> History:
     """
     world = RecordedCluster(cluster_world.expand(seed))
     try:
-        result = cluster_world.run_world(world)
+        result = run_world(world)
     finally:
         world.close()
     assert result.violation is None, f"seed {seed}: {result.violation}"

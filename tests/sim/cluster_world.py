@@ -95,6 +95,7 @@ SUSPENDED = 2
 """Of the states of a consensus module."""
 TAPPED = (CONSENSUS_STREAM_ID, ARCHIVE_STREAM_ID, SERVICE_STREAM_ID)
 """Streams that are read along."""
+EGRESS_STREAM_ID = 102
 ALLOCATED, RECORDING_POSITION = 1, 100
 """Of a counter: a state, and the type of those of recordings."""
 LOOK_TURNS = 64
@@ -161,6 +162,8 @@ MORE_KINDS = {
 """Of what is rare or new, a plan may have some beside all others."""
 FIRST_OF_MORE = 1_000
 """The number of the first one; all others have lower ones."""
+CORE = 0xC03E
+"""What the draw of who stays away at the end is known by among the others."""
 MORE = 0x30E5
 """What the draw of those is known by among the others."""
 ALWAYS = ("send", "work", "connect", "heal")
@@ -716,6 +719,16 @@ class Member(node_world.World):
             self.cluster.history.check_snapshot(f"m{self.member_id}", each.position, each.service_id, messages)
             self.stats["snapshots read"] += 1
 
+    def check_egress(self) -> None:
+        """No service of a follower speaks to clients: it joined the log behind the end of what it led."""
+        module = self.life.module
+        if not self.is_up or module is None or not module.is_running or not module.context.agent.has_leader:
+            return
+        if self.value("node_role") != LEADER and not self.is_incomplete:
+            names = [name for name in self.resources() if name[1:] == ("publication", EGRESS_STREAM_ID)]
+            if any(name[0] != "module" for name in names):
+                raise Violation("resources", f"m{self.member_id} follows, and its services hold {names}")
+
     def resources(self) -> Counter[Any]:
         """What its parts hold of their driver: part, kind, and stream or type of counter."""
         names = ("archive", "module", *(f"service {each}" for each in range(self.plan.services)))
@@ -1178,6 +1191,8 @@ class World:
         method: Callable[[random.Random], None] = getattr(self, f"_do_{operation.kind}")
         method(draw)
         self.run_for(draw.choice([1, 5, 20]))
+        for member in self.members:
+            member.check_egress()
 
     def _do_work(self, draw: random.Random) -> None:
         self.run_for(draw.choice([20, 200, 1_000]))
@@ -1283,9 +1298,9 @@ class World:
 
     def _do_upgrade(self, draw: random.Random) -> None:
         """All members get a newer version of the services, one after the other."""
-        version = draw.randint(1, 3)
+        version = self.members[0].state_version + draw.randint(1, 3)
         for member in self.members:
-            member.app_version, member.state_version = APP_VERSION + (version << 8), 1 + version
+            member.app_version, member.state_version = APP_VERSION + (version << 8), version
         self._do_roll(draw)
         self.stats["rolling upgrades"] += 1
 
@@ -1489,7 +1504,10 @@ class World:
     def finish(self) -> None:
         """Faults stop: within a while there is a leader that serves, all members catch up, nothing is left to do."""
         self._heal()
+        self._check_core(random.Random(self.plan.seed ^ CORE))
         self.await_(self._is_led, LEADER_LIMIT_MS, "a leader of all")
+        for member in self.members:
+            member.check_egress()
         for client in self.clients:
             client.end()
         self.clients.clear()
@@ -1523,6 +1541,31 @@ class World:
         self.stats["ballots"] += len({term_id for term_id, _ in self.history.requests})
         self.stats["candidates of a term beside the first"] += self.history.contested
         self.stats["ballots of better logs"] += self.history.refusals
+
+    def _check_core(self, draw: random.Random) -> None:
+        """In half of the seeds one member, mostly the leader, stays away: the others have a leader without it."""
+        if draw.random() < 0.5:
+            return
+        outside = self._leader() if draw.random() < 0.7 else None
+        outside = outside or draw.choice(self.members)
+        core = [each for each in self.members if each is not outside]
+        if draw.random() < 0.5:
+            outside.paused_until_ns = self.time.now_ns + 10 * LEADER_LIMIT_MS * MS
+        else:
+            self.fabric.partition([[outside.host], [CLIENT_HOST, *(each.host for each in core)]])
+
+        def is_led() -> bool:
+            leading = [each for each in core if each.is_leading]
+            return len(leading) == 1 and all(
+                each.is_up and each.life.module is not None and each.life.module.context.agent.has_leader
+                for each in core
+            )
+
+        self.await_(is_led, LEADER_LIMIT_MS, f"a leader without m{outside.member_id}")
+        self.stats["leaders without one member"] += 1
+        outside.paused_until_ns = 0
+        outside.wake()
+        self._heal_network()
 
     def _check_rest(self) -> None:
         """Members hold no more than those that had no faults."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from container.api import Role
 from container.testing.processes.local_cluster import CounterType, LocalMember
@@ -198,7 +199,7 @@ def pause_follower_node(scenario: Scenario, choice: random.Random) -> None:
 
 @fault()
 def pause_container(scenario: Scenario, choice: random.Random) -> None:
-    """The leader's container stands still, for less than what the driver waits: it goes on as if nothing was."""
+    """The leader's container stands still, for less than what the driver waits: it continues as if nothing was."""
     leader = scenario.leader()
     leader.service.pause()
     scenario.pass_time(SHORT_PAUSE_S - 1)
@@ -304,7 +305,7 @@ def cut_ways_to_leader(scenario: Scenario, choice: random.Random) -> None:
 
 @fault("network")
 def cut_way_from_follower(scenario: Scenario, choice: random.Random) -> None:
-    """What a follower sends does not reach the leader, which it hears: the leader goes on without it."""
+    """What a follower sends does not reach the leader, which it hears: the leader continues without it."""
     leader = scenario.leader()
     follower = scenario.follower(choice)
     scenario.cluster.cut_way(follower, leader)
@@ -318,7 +319,7 @@ def cut_way_from_follower(scenario: Scenario, choice: random.Random) -> None:
 
 @fault("disk", errors=(*_MODULE_GONE, *_NO_SPACE))
 def fill_disk(scenario: Scenario, choice: random.Random) -> None:
-    """A member's archive cannot write any more: the member is lost until there is space again; the others go on."""
+    """A member's archive cannot write any more: the member is lost until there is space again; the others continue."""
     assert scenario.disk is not None
     member = scenario.limited_member
     scenario.disk.fill()
@@ -365,14 +366,16 @@ def fill_log_disk(scenario: Scenario, choice: random.Random) -> None:
     """Background work fails forever while standard error and mark file of a member are on a full disk: it goes on."""
     assert scenario.base_disk is not None
     scenario.base_disk.fill()
-    _flood_with_errors(scenario, choice.uniform(1.0, SHORT_PAUSE_S))
+    with _flood_of_errors(scenario):
+        scenario.base_disk.fill()  # with what the driver has given back since
+        scenario.pass_time(choice.uniform(1.0, SHORT_PAUSE_S))
     scenario.base_disk.free()
     scenario.recover(scenario.limited_member)
 
 
 @fault("disk", errors=(*_MODULE_GONE, *_DRIVER_GONE, *_NO_LOG_BUFFER))
 def fill_driver_directory(scenario: Scenario, choice: random.Random) -> None:
-    """Where a member's driver has its log buffers (``/dev/shm``) is full: the member is lost, the others go on."""
+    """Where a member's driver has its log buffers (``/dev/shm``) is full: the member is lost, the others continue."""
     assert scenario.base_disk is not None
     member, disk = scenario.limited_member, scenario.base_disk
 
@@ -417,7 +420,7 @@ def tear_log(scenario: Scenario, choice: random.Random) -> None:
 
 @fault("warp")
 def slow_disk(scenario: Scenario, choice: random.Random) -> None:
-    """Each write of a member's archive takes its time, that of the leader or a follower: the others go on."""
+    """Each write of a member's archive takes its time, that of the leader or a follower: the others continue."""
     member = choice.choice(scenario.cluster.members)
     with scenario.warped(member, write_us=choice.randrange(20_000, 200_000)):
         scenario.pass_time(choice.uniform(SHORT_PAUSE_S, LONG_PAUSE_S))
@@ -532,7 +535,8 @@ def raise_at_end(scenario: Scenario, choice: random.Random) -> None:
 @fault(errors=_FAILING)
 def fail_in_background(scenario: Scenario, choice: random.Random) -> None:
     """Background work of all members raises forever, also during a snapshot and an election: nothing is cut short."""
-    _flood_with_errors(scenario, choice.uniform(0.0, 2.0))
+    with _flood_of_errors(scenario):
+        scenario.pass_time(choice.uniform(0.0, 2.0))
     scenario.fail_for_ever(Armed.BACKGROUND_WORK)
     scenario.cluster.take_snapshot()
     leader = scenario.leader()
@@ -543,13 +547,14 @@ def fail_in_background(scenario: Scenario, choice: random.Random) -> None:
     scenario.recover(leader)
 
 
-def _flood_with_errors(scenario: Scenario, seconds: float) -> None:
-    """Let background work fail each time, with another text each time, and check that what is told of it has limits."""
+@contextmanager
+def _flood_of_errors(scenario: Scenario) -> Iterator[None]:
+    """In a block background work fails each time, with another text each time; what is said of it must have limits."""
     printed = {member: _printed_bytes(member) for member in scenario.ours}
     begin = time.monotonic()
     scenario.fail_for_ever(Armed.BACKGROUND_WORK)
     scenario.await_our_error("ArmedError: BACKGROUND_WORK")
-    scenario.pass_time(seconds)
+    yield
     scenario.await_progress()
     scenario.fail_no_more(Armed.BACKGROUND_WORK)
     scenario.await_progress()

@@ -11,7 +11,10 @@ import pytest
 from container.client import ConnectionListener, reconnecting
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
+from container.files.node_state_file import NodeStateFile
+from container.files.recording_log import read_recording_log
 from container.operate.status import is_leader
+from container.storage.file_storage import FileStorage
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.native_node import NativeNode
 from container.testing.processes.process import Process
@@ -21,6 +24,7 @@ from tests.system.harness import COMMAND, ROOT, run_echo_client, run_ledger_clie
 from tests.system.test_native_archive import PUTS
 
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+FAR_TERM = 1_000_000
 LEDGER = "tests.system.ledger_service:LedgerService"
 
 
@@ -103,7 +107,12 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
         "send",
         "7",
     ]
-    for number, arguments in enumerate((["--java"], [], ["--java"]), start=1):
+    cluster_dir = tmp_path / "node" / "cluster"
+    for number, arguments in enumerate((["--java"], [], ["--java"], []), start=1):
+        if number == 2:  # as after a forged message: the native member's recording log gets a gap
+            vote = NodeStateFile.open(FileStorage(), str(cluster_dir), create=False)
+            vote.update_candidate_term_id(FAR_TERM, vote.log_position, vote.timestamp)
+            vote.close()
         command = [*COMMAND, "node", *arguments, "--config", str(config)]
         with Process("command", command, directory=tmp_path, environment=ENVIRONMENT) as node:
             node.start()
@@ -114,6 +123,9 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
             assert for_others(tmp_path / "driver", tmp_path / "node") == []
             assert node.stop(LIMIT_S) == 0, node.tail()
         assert not (tmp_path / "driver").exists()  # some 50 MB, in memory where nobody gives a place
+        terms = [entry.leadership_term_id for entry in read_recording_log(cluster_dir) if entry.is_valid_term]
+        gap = [0, *range(1, 65), *range(FAR_TERM - 63, FAR_TERM + number)]
+        assert terms == ([0] if number == 1 else gap), number
     ports.close()
 
 

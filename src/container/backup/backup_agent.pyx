@@ -34,7 +34,7 @@ cdef class ClusterBackupAgent(Agent):
     def __init__(self, context):
         self._context, self._machine, self._client = context, context.machine, context.client
         self._on_error, self._clock = context.counted_error_handler, context.clock
-        self._beat_ms = self._mark_file_ms = INT64_MIN
+        self._beat_ms, self._mark_file_ms = INT64_MIN, -MARK_FILE_INTERVAL_MS
 
     cdef int _work(self) except? -1:
         cdef int64_t now_ms = self._clock.epoch_ms()
@@ -42,7 +42,7 @@ cdef class ClusterBackupAgent(Agent):
         if now_ms != self._beat_ms:
             self._beat_ms = now_ms
             work_count = self._invoke_client()
-            if self._mark_file_ms == INT64_MIN or now_ms - self._mark_file_ms >= MARK_FILE_INTERVAL_MS:
+            if not 0 <= now_ms - self._mark_file_ms < MARK_FILE_INTERVAL_MS:     # the clock may be set back
                 self._mark_file_ms = now_ms
                 self._show_activity(now_ms)
         if self._client.is_closed():

@@ -29,6 +29,7 @@ from container.backup.member_answer import (
     MemberAnswer,
     MemberSnapshot,
     check_same_log,
+    check_start,
     check_terms,
     compared_from,
     first_position,
@@ -45,7 +46,15 @@ from container.consensus.log_orphans import LogOrphans
 from container.consensus.snapshot_copy import SnapshotCopy
 from container.consensus.steps import Deadline, answer, connected, stopped
 from container.error_handlers import ErrorHandler
-from container.errors import ClusterError, ClusterEvent, CodecError, ContainerError, RegistrationError, TimedOutError
+from container.errors import (
+    ArchiveError,
+    ClusterError,
+    ClusterEvent,
+    CodecError,
+    ContainerError,
+    RegistrationError,
+    TimedOutError,
+)
 from container.files.catalog import RecordingDescriptor
 from container.files.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
@@ -63,6 +72,7 @@ ANYWHERE = 2**63 - 1
 PROTOCOL_VERSION = 0 << 16 | 3 << 8
 
 _NS_PER_MS = 1_000_000
+_MAX_ANSWER_LENGTH = 64 * 1024  # of a message: more members and snapshots than a cluster can have
 _ERROR_CODES = {1: "ERROR", 3: "AUTHENTICATION_REJECTED"}
 _REDIRECT = 2
 
@@ -156,6 +166,7 @@ class ClusterBackupMachine:
         self._source: AsyncArchive | None = None  # the member's
         self._answer: MemberAnswer | None = None  # of the member whose log is recorded
         self._log_recording_id = NULL_VALUE  # of the copy
+        self._log_session_id = NULL_VALUE  # with which that was recorded
         self._counter_id = NULL_VALUE  # of that recording while it is active
         self._recording: ArchiveRequest | None = None  # that began it
         self._replay: ArchiveRequest | None = None  # of the member's archive
@@ -189,14 +200,19 @@ class ClusterBackupMachine:
         while True:
             try:
                 yield from self._round()
-            except (ContainerError, OSError) as error:
+            except Exception as error:  # a program's credentials may raise anything
+                if not isinstance(error, (ContainerError, OSError)):
+                    self._on_error(error)
                 self._fail(error)
             yield from self._reset()
 
     def _round(self) -> Generator[None]:
         self._enter(BackupState.BACKUP_QUERY)
         archive = yield from self._connect()
-        yield from self._orphans.remove(archive, self._deadline(), self._unnamed_recording())
+        unnamed = self._unnamed_recording()
+        if unnamed != NULL_VALUE:
+            self._orphans.note(self._log_session_id)  # again: of many notes the oldest ones go
+        yield from self._orphans.remove(archive, self._deadline(), unnamed)
         yield from self._transport.listen()
         while True:
             found = yield from self._query()
@@ -212,16 +228,24 @@ class ClusterBackupMachine:
                     copies.append((yield from self._retrieve(archive, source, found.member, each)))
             if self._counter_id == NULL_VALUE:
                 yield from self._record(archive, source, found, original, snapshots)
-            yield from self._catch_up(max(found.term_base_log_position, *(each.log_position for each in copies), 0))
+            needed = max(found.term_base_log_position, *(each.log_position for each in copies), 0)
+            yield from self._catch_up(source, found, needed)
             self._enter(BackupState.UPDATE_RECORDING_LOG)
             self._update(found, copies)
             yield
             self._enter(BackupState.BACKING_UP)
-            interval_ms = self._settings.backup_interval_ns // _NS_PER_MS
-            self._display.show_next_query(self._transport.epoch_ms() + interval_ms)
-            while self._transport.epoch_ms() <= self._display.next_query_ms():
-                yield
+            yield from self._await_next_query()
             self._enter(BackupState.BACKUP_QUERY)
+
+    def _await_next_query(self) -> Generator[None]:
+        """Let the interval pass, also where the clock is set back, or the time that an operator has set come."""
+        interval_ns, begin_ns = self._settings.backup_interval_ns, self._transport.nano_time()
+        shown_ms = self._transport.epoch_ms() + interval_ns // _NS_PER_MS
+        self._display.show_next_query(shown_ms)
+        while self._transport.epoch_ms() <= (deadline_ms := self._display.next_query_ms()):
+            if deadline_ms == shown_ms and self._transport.nano_time() - begin_ns > interval_ns:
+                return
+            yield
 
     def _fail(self, error: Exception) -> None:
         self._cursor = (self._cursor + 1) % len(self._endpoints)
@@ -268,7 +292,7 @@ class ClusterBackupMachine:
     def _quietly(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except (ContainerError, OSError) as error:
+        except Exception as error:
             self._on_error(error)
 
     def _tend(self) -> Exception | None:
@@ -281,7 +305,7 @@ class ClusterBackupMachine:
                     if error is not None:
                         raise error
             self._check_recording()
-        except (ContainerError, OSError) as error:
+        except Exception as error:
             return error
         return None
 
@@ -395,11 +419,19 @@ class ClusterBackupMachine:
             response_channel=str(self._transport.response_channel()).encode("ascii"),
             encoded_credentials=self._credentials.encoded_credentials(),
         )
+        stray: str | None = None
         while True:
             if message is not None and self._transport.send(message):
                 message = None
             for each in self._transport.poll():
-                name, fields = decode("cluster", each)
+                if len(each) > _MAX_ANSWER_LENGTH:
+                    stray = f"a message of {len(each)} bytes"
+                    continue
+                try:
+                    name, fields = decode("cluster", each)
+                except CodecError as error:  # from somebody else, maybe: the member may still answer
+                    stray = message_of(error)
+                    continue
                 if fields.get("correlation_id") != correlation_id:
                     continue
                 if name == "BackupResponse":
@@ -411,7 +443,8 @@ class ClusterBackupMachine:
                     self._on_session_event(fields)
             if self._transport.nano_time() >= deadline_ns:
                 what = "it was not reached" if message is not None else "it was asked and does not answer"
-                raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s")
+                came = "" if stray is None else f"; what has come is no answer: {stray}"
+                raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s{came}")
             yield
 
     def _challenge_response(self, correlation_id: int, challenge: dict[str, object]) -> bytes:
@@ -514,11 +547,12 @@ class ClusterBackupMachine:
         term = self._recording_log.find_last_term()
         extended = self._log_recording_id if term is None else term.recording_id
         if extended != NULL_VALUE:
-            yield from answer(archive, archive.stop_recording_by_identity(extended))
-            begin = yield from stopped(archive, self._deadline(), extended)
-            own = yield from self._descriptor(archive, extended, "the backup")
-            check_same_log(self._recording_log, found, own, original)
-            yield from self._check_end(archive, source, found, own, original)
+            try:
+                begin = yield from self._continued(archive, source, found, extended, original, snapshots)
+            except (ArchiveError, ClusterError):
+                if term is None:  # no copy yet: the next round deletes it, and begins with what the member has
+                    self._log_recording_id, self.position = NULL_VALUE, NULL_POSITION
+                raise
             self._show_position(begin)
         else:
             begin = first_position(self._settings.initial_replay_start, found, original, snapshots)
@@ -554,7 +588,26 @@ class ClusterBackupMachine:
             next(waiting)
             yield
         self._counter_id, self._log_recording_id = active
+        self._log_session_id = session_id
         self._show_position(max(begin, self.position))
+
+    def _continued(
+        self,
+        archive: AsyncArchive,
+        source: AsyncArchive,
+        found: MemberAnswer,
+        extended: int,
+        original: RecordingDescriptor,
+        snapshots: tuple[MemberSnapshot, ...],
+    ) -> Generator[None, None, int]:
+        """Where the recording that is extended ends. Raise ClusterError where the member's log cannot continue it."""
+        yield from answer(archive, archive.stop_recording_by_identity(extended))
+        begin = yield from stopped(archive, self._deadline(), extended)
+        own = yield from self._descriptor(archive, extended, "the backup")
+        check_same_log(self._recording_log, found, own, original)
+        check_start(self._recording_log, found, own, snapshots)
+        yield from self._check_end(archive, source, found, own, original)
+        return begin
 
     def _live_channels(self, session_id: int) -> Generator[None, None, tuple[str, str]]:
         """The channels to record and to replay to. For port 0 a subscription finds a port."""
@@ -642,8 +695,15 @@ class ClusterBackupMachine:
         finally:
             archive.forget(request)
 
-    def _catch_up(self, position: int) -> Generator[None]:
-        """Wait until the log is recorded up to where what is entered next needs it."""
+    def _catch_up(self, source: AsyncArchive, found: MemberAnswer, position: int) -> Generator[None]:
+        """Wait until the log is recorded up to where what is entered next needs it.
+
+        Raises ClusterError where the member's log does not go so far: while that grows, no progress would be missed.
+        """
+        if self.position < position:
+            end = yield from answer(source, source.recording_position(found.log_recording_id))
+            if NULL_POSITION < end < position:
+                raise ClusterError(f"member {found.member.id} names position {position}, and its log goes to {end}")
         waiting = self._progressing(
             lambda: f"the log is recorded up to {self.position}, needed is {position}", lambda: self.position
         )

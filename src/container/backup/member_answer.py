@@ -3,13 +3,14 @@
 Upstream: ClusterBackupAgent.java (onBackupResponse, replayStartPosition), LogSourceValidator.java. Different from it:
 
 - a set of snapshots counts whole or not at all, and an older one than the copy has is left where it is;
-- a member whose log is not the one that was copied so far is refused, and what to do then is said.
+- a member whose log is not the one that was copied so far is refused, and what to do then is said;
+- so is an answer with ids, terms or positions that no member can have: a copy of it would be none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
@@ -17,6 +18,9 @@ from container.errors import ClusterError, CodecError
 from container.files.catalog import RecordingDescriptor
 from container.files.recording_log import CONSENSUS_MODULE_SERVICE_ID, NULL_VALUE, RecordingLog
 from container.settings.backup_table import ANY, FOLLOWER, LATEST_SNAPSHOT, LEADER
+from container.settings.setting import MAX_SERVICE_COUNT
+
+_FRAME_ALIGNMENT = 32
 
 BEGIN_ANEW = (
     "keep the directories of the backup's cluster and archive, which are the copy of what was, and start the backup "
@@ -55,22 +59,61 @@ def read_answer(fields: dict[str, Any]) -> MemberAnswer:
     """The answer of which these are the decoded fields.
 
     Raises:
-        ClusterError: the member does not say which one it is (upstream before 1.44), or its snapshots are no set.
+        ClusterError: the member does not say which one it is (upstream before 1.44).
+        CodecError: its snapshots are no set, or it names what cannot be.
         ConfigurationError: its list of members is invalid.
     """
     member_id, text = fields["member_id"], fields["cluster_members"].decode("ascii", "replace")
     members = [each for each in parse_cluster_members(text) if each.id == member_id]
     if not members:
         raise ClusterError(f"it answers as member {member_id}, and the members are {text}")
-    return MemberAnswer(
+    snapshots = [MemberSnapshot(**each) for each in fields["snapshots"]]
+    answer = MemberAnswer(
         fields["log_recording_id"],
         fields["last_leadership_term_id"],
         fields["last_term_base_log_position"],
         fields["commit_position_counter_id"],
         fields["leader_member_id"],
         members[0],
-        _set_of([MemberSnapshot(**each) for each in fields["snapshots"]]),
+        tuple(snapshots),
     )
+    _check_numbers(answer)
+    return replace(answer, snapshots=_set_of(snapshots))
+
+
+def _check_numbers(answer: MemberAnswer) -> None:
+    """Raise CodecError for ids, terms and positions that no member can have; a field that is null is None."""
+    term_id, base = answer.leadership_term_id, answer.term_base_log_position
+    can_be = _are_numbers(answer.log_recording_id, term_id, answer.commit_position_counter_id) and _is_position(base)
+    if not can_be:
+        raise CodecError(f"it names a log that cannot be: {answer}")
+    recording_ids = {answer.log_recording_id}
+    for each in answer.snapshots:
+        can_be = (
+            _are_numbers(each.recording_id, each.leadership_term_id)
+            and None not in (each.timestamp, each.service_id)
+            and _is_position(each.term_base_log_position)
+            and _is_position(each.log_position)
+            and each.recording_id not in recording_ids
+            and each.term_base_log_position <= each.log_position
+        )
+        if can_be and each.leadership_term_id == term_id:
+            can_be = each.term_base_log_position == base
+        elif can_be:
+            can_be = each.leadership_term_id < term_id and each.log_position <= base
+        if not can_be:
+            raise CodecError(
+                f"it names a snapshot that cannot be, of a log whose term {term_id} is from {base}: {each}"
+            )
+        recording_ids.add(each.recording_id)
+
+
+def _are_numbers(*values: int | None) -> bool:
+    return all(each is not None and each >= 0 for each in values)
+
+
+def _is_position(value: int | None) -> bool:
+    return value is not None and value >= 0 and value % _FRAME_ALIGNMENT == 0
 
 
 def _set_of(snapshots: Sequence[MemberSnapshot]) -> tuple[MemberSnapshot, ...]:
@@ -79,7 +122,11 @@ def _set_of(snapshots: Sequence[MemberSnapshot]) -> tuple[MemberSnapshot, ...]:
     if not found:
         return ()
     is_whole = [each.service_id for each in found] == list(range(len(found) - 2, CONSENSUS_MODULE_SERVICE_ID - 1, -1))
-    if not is_whole or len({(each.leadership_term_id, each.log_position) for each in found}) != 1:
+    if (
+        not is_whole
+        or len(found) > MAX_SERVICE_COUNT + 1
+        or len({(each.leadership_term_id, each.log_position) for each in found}) != 1
+    ):
         raise CodecError(f"its snapshots are not one of the consensus module and of each service: {list(found)}")
     return found
 
@@ -128,6 +175,29 @@ def check_same_log(
             f"are of one log, is gone, unless another member has it; else {BEGIN_ANEW}"
         )
     check_terms(recording_log, answer)
+
+
+def check_start(
+    recording_log: RecordingLog,
+    answer: MemberAnswer,
+    own: RecordingDescriptor,
+    snapshots: Sequence[MemberSnapshot],
+) -> None:
+    """Raise ClusterError where the copy's log begins behind the snapshot from which a node would start.
+
+    Args:
+        recording_log: of the copy.
+        answer: of the member.
+        own: the copy's recording of the log.
+        snapshots: those that the copy needs of the member.
+    """
+    known = recording_log.get_latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
+    latest = snapshots[-1].log_position if snapshots else 0 if known is None else known.log_position
+    if own.start_position > latest:
+        raise ClusterError(
+            f"the copy of the log begins at {own.start_position}, and member {answer.member.id} has no snapshot from "
+            "there on: have the cluster take one: aeron-cluster snapshot"
+        )
 
 
 def check_terms(recording_log: RecordingLog, answer: MemberAnswer) -> None:

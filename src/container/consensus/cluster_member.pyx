@@ -282,13 +282,13 @@ cdef class ClusterMembers:
             count += 1
         return count >= self.threshold
 
-    def is_quorum_leader(self, int64_t candidate_term_id):
-        """Whether a quorum of members voted for this one, and nobody against it."""
+    def is_quorum_leader(self, int64_t candidate_term_id, bint is_vetoed=True):
+        """Whether a quorum of members voted for this one, and with ``is_vetoed`` nobody against it (bool)."""
         cdef ClusterMember member
         cdef int count = 0
         for member in self.members:
             if member.candidate_term_id == candidate_term_id:
-                if member.vote == VOTE_NO:
+                if is_vetoed and member.vote == VOTE_NO:
                     return False
                 count += member.vote == VOTE_YES
         return count >= self.threshold

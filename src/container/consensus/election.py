@@ -16,6 +16,7 @@ Better than upstream's:
 * A leader that hears of a newer term stands back in every state, and one that gets no log publication or no followers.
 * A member whose elections fail again and again for the same reason pauses, longer each time, also where they come to
   an end in between, and does not fill logs and disturb the others at full speed. It still votes.
+* A leader that is appointed needs a quorum of votes, whoever votes against it: nobody else may lead.
 * Where ballots are lost, the delay before a nomination grows. A member waits for the leader that it voted for an
   interval longer than that waits for votes, and still follows it while it waits to nominate itself.
 * Where all members are native, none truncates what it knows to be committed: it reports who asked for that.
@@ -498,7 +499,7 @@ class Election:
             self._lead(now_ns, "unanimous leader")
             work_count += 1
         elif now_ns >= self._time_of_last_state_change_ns + self._settings.election_timeout_ns:
-            if self._members.is_quorum_leader(self.candidate_term_id):
+            if self._members.is_quorum_leader(self.candidate_term_id, self._is_vetoed()):
                 self._lead(now_ns, "quorum leader")
             else:
                 self._lost_ballots += 1
@@ -525,6 +526,16 @@ class Election:
     def _may_lead(self) -> bool:
         appointed_leader_id = self._settings.appointed_leader_id
         return appointed_leader_id in (NULL_VALUE, self._this_member.id)
+
+    def _is_vetoed(self) -> bool:
+        """Whether one vote against a candidate counts more than a quorum of votes for it, as upstream's rule is.
+
+        Nobody else may lead in the place of one that is appointed, and a member with a log of a newer term, which no
+        quorum has, would refuse it for ever. Not beside members of upstream's: what they count is no proof of a quorum.
+        """
+        return self._settings.appointed_leader_id == NULL_VALUE or any(
+            member.was_upstream for member in self._members.members
+        )
 
     def _nominate_self(self, now_ns: int, reason: str) -> None:
         # Upstream's delay does not grow, and many candidates split the votes again and again.

@@ -32,9 +32,13 @@ cdef class LogAdapter(FragmentHandler):
         return self._position if self.image is None else self.image.position()
 
     cdef int join(self, Image image, Subscription subscription) except -1:
-        """Read an image of a subscription from now on."""
+        """Read an image of a subscription from now on.
+
+        Where it continues what was read last, so does a message of which only the first frames were committed then.
+        """
+        if image.position() != self.position():
+            self._assembler.reset()
         self.image, self.subscription = image, subscription
-        self._assembler.reset()
         return 0
 
     cdef int poll(self, int64_t limit_position) except -1:
@@ -59,7 +63,6 @@ cdef class LogAdapter(FragmentHandler):
         if self.image is not None:
             self._position = self.image.position()
             self.image, self.subscription = None, None
-            self._assembler.reset()
         return 0
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:

@@ -38,7 +38,7 @@ _NOTE_LENGTH_MAX = 64 * 1024
 _HOST = re.compile(r"[^\s,|?=\0]+")  # these divide lists and texts of channels
 _KEYS = ("id", "host", "port", *ENDPOINTS)
 _EXAMPLE = '{id = 0, host = "node0", port = 9010}'
-_HELP = "docs/deployment.md"
+_HELP = f"docs/deployment.md; the keys are {', '.join(_KEYS)}"
 
 
 class Member(NamedTuple):
@@ -144,7 +144,7 @@ class Membership(NamedTuple):
                     f"member_id={self.own.id}: {directory} has the log of member {mark.member_id}, by its mark file: "
                     f"give member_id = {mark.member_id}, or another directory"
                 )
-        noted = _noted(directory / NOTE_NAME)
+        noted = _noted(directory / NOTE_NAME) if _has_recordings(directory / "archive") else None
         ids = sorted(each.id for each in self.members)
         if noted is not None and noted != ids:
             raise ConfigurationError(
@@ -165,6 +165,11 @@ class Membership(NamedTuple):
 
 def _listed(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids))
+
+
+def _has_recordings(archive_dir: Path) -> bool:
+    """Whether an archive has recorded anything: a start that failed, or that found no others, leaves no log."""
+    return any(archive_dir.glob("*.rec"))
 
 
 def _noted(path: Path) -> list[int] | None:
@@ -210,7 +215,9 @@ def _member(given: object) -> Member:
         return Member(member_id, _row(given["host"], given.get("port", PORT), where))
     for name in ("host", "port"):
         if name in given:
-            raise ConfigurationError(f"{where}leave out {name}={shown(given[name])}: {', '.join(named)} decide")
+            raise ConfigurationError(
+                f"{where}leave out {name}={shown(given[name])}: {', '.join(named)} decide{'s' * (len(named) == 1)}"
+            )
     missing = [name for name in ENDPOINTS if name not in given]
     if missing:
         raise ConfigurationError(

@@ -262,7 +262,7 @@ cdef class SimulatedDisk:
         return found
 
     def forced(self, path, int64_t offset, int64_t length):
-        """What a cut of the power would leave of a range of a file, if it left nothing but what was forced (bytes).
+        """The bytes of a range of a file that a cut of the power leaves, if it leaves only what was forced.
 
         Fewer where the file ends then; none of a file whose name was not forced.
         """
