@@ -1527,7 +1527,6 @@ def test_a_term_that_its_leader_never_opened_is_dropped() -> None:
     scene.canvassed()
     scene.hear_new_term(log_term=3, term=5, base=120, following=(3, 100, 100), commit=60)
     assert scene.sent("drop_empty_terms") == [(3,)]
-    assert scene.sent("canvass_to") == [(0, 2, 80, 3)]
     scene.step(100 * MS)
     assert (scene.state, scene.sent("canvass")[-1]) == ("CANVASS", (2, 80, 3))
 

@@ -806,10 +806,6 @@ class Election:
                 self._begin_truncation(leader, message, base, now_ns)
             else:
                 self._drop_empty_terms(last_term, now_ns)
-                # The one before it may be empty as well, and so on: a wait for each would add up.
-                self._host.send_canvass_position(
-                    leader, self.log_leadership_term_id, self.append_position, self.leadership_term_id
-                )
             return
         # A leader in its election names its own term as the next one even where it is the addressee's. A member that
         # has recorded something of that term then hears of it late, and must not lose it.
