@@ -278,9 +278,9 @@ class ScriptedHost:
             term = before
         return term
 
-    def drop_empty_term(self, term: int) -> int:
-        self.note("drop_empty_term", term)
-        return term - 1
+    def drop_empty_terms(self, first_term: int) -> int:
+        self.note("drop_empty_terms", first_term)
+        return first_term - 1
 
     def publish_commit_position(self, commit_position: int, term: int) -> None:
         self.note("commit", commit_position, term)

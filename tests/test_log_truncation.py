@@ -104,7 +104,7 @@ def test_a_crash_between_archive_and_recording_log_is_mended(monkeypatch: pytest
     life = member_of(archive, disk=member.disk)
     assert life.start() == CUT
     assert terms(life.recording_log) == MENDED
-    assert life.recording_log.drop_last_term(5) == 4
+    assert life.recording_log.drop_last_terms(5) == 4
     assert terms(life.recording_log) == [(3, 0, 20 * FRAME), (4, 20 * FRAME, -1)]
 
 

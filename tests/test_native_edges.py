@@ -587,23 +587,6 @@ def test_a_leader_gives_way_to_a_log_of_a_newer_term() -> None:
     world.until(lambda: leader.report_of(text))
 
 
-def test_a_leader_with_a_gap_says_that_it_has_nothing_of_a_term_in_it() -> None:
-    """Else a member that has recorded something there, in an older log's place, would keep it."""
-    world, leader, [absent, other] = scene()
-    peer = play(world, absent)
-    term_id, end = leader.counter_value(239), leader.published_position
-    to = peer.member(leader.member_id)
-    peer.habit = lambda: peer.publisher.request_vote(to, term_id, 1 << 40, term_id + (1 << 31))
-    world.until(lambda: min(each.counter_value(239) for each in (leader, other)) > 1 << 31, 10 * HEARTBEAT_TIMEOUT_MS)
-    peer.habit = lambda: None
-    leader = world.await_leader()
-    peer.heard.clear()
-    in_gap = term_id + 1000
-    assert peer.publisher.canvass_position(peer.member(leader.member_id), in_gap, end - 32, in_gap)
-    is_said = {"log_leadership_term_id": in_gap, "next_leadership_term_id": in_gap}
-    world.until(lambda: peer.take("NewLeadershipTerm", **is_said))
-
-
 @pytest.mark.parametrize("name", ["CanvassPosition", "RequestVote"])
 def test_a_term_out_of_reach_that_a_member_names_again_begins_an_election(name: str) -> None:
     """It follows nobody of a term before that in which it voted, whoever has brought it there."""

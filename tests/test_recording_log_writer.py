@@ -528,8 +528,7 @@ def test_many_terms_that_were_missed_leave_a_gap(far: int) -> None:
         assert (entry.leadership_term_id, entry.term_base_log_position, entry.log_position) == (term_id, 320, 320)
     assert [log.find_empty_term(each) for each in (-1, 3, 4, far)] == [None] * 4
     assert not log.mend(320)
-    for term_id in (far, *reversed(missed)):
-        assert log.drop_last_term(term_id) < term_id
+    assert [log.drop_last_terms(each) for each in (far, far - 3, 5)] == [far - 1, far - 4, 4]
     assert terms(log) == [(4, 0, -1)]
 
 
@@ -613,25 +612,46 @@ def test_no_term_reaches_behind_the_end_of_a_log_that_was_cut_off(
 def test_an_empty_last_term_is_dropped() -> None:
     storage = new_storage()
     log = three_terms(storage)
-    assert log.drop_last_term(5) == 4
+    assert log.drop_last_terms(5) == 4
     assert terms(log)[-2:] == [(3, 320, 320), (4, 320, -1)]
-    with pytest.raises(ClusterError, match="term 3 is not the last one, or it is not empty"):
-        log.drop_last_term(3)
     log.end_terms(4, 480)
-    with pytest.raises(ClusterError, match="term 4 is not the last one, or it is not empty"):
-        log.drop_last_term(4)
+    for first_term_id in (4, 3):
+        with pytest.raises(ClusterError, match="term 4 is not empty"):
+            log.drop_last_terms(first_term_id)
     log.end_terms(4, 320)
-    assert [log.drop_last_term(each) for each in (4, 3)] == [3, 2], "they are ended at their bases"
+    assert log.drop_last_terms(3) == 2, "they are ended at their bases"
     assert terms(log) == [(2, 0, -1), (2, 0, 64)]
     log.append_term(3, 4, 320, 1)
     check_both(storage, log, log.entries)
 
 
+def test_a_crash_while_many_terms_are_dropped_leaves_some_of_them() -> None:
+    left = set()
+
+    def begin(storage: Storage) -> None:
+        prepare(storage)
+        log = take(storage)
+        log.append_term(3, 4, 0, 1)
+        ensure(log, 0, 0, 20, 320, -1)
+
+    def check(disk: SimulatedDisk) -> None:
+        log = take(disk.process())
+        log.mend(320)
+        found = [each for each in terms(log) if each[0] > 4]
+        left.add(len(found))
+        assert all(base == 320 for _, base, _ in found)
+        assert log.drop_last_terms(5) == 4
+        assert terms(log) == [(4, 0, -1)]
+
+    check_power_cuts(begin, lambda storage: take(storage).drop_last_terms(5), check)
+    assert {0, 16} < left
+
+
 def test_the_only_term_is_dropped() -> None:
     log = take(new_storage())
-    assert log.drop_last_term(5) == -1
+    assert log.drop_last_terms(5) == -1
     log.append_term(3, 5, 0, 1)
-    assert log.drop_last_term(5) == -1
+    assert log.drop_last_terms(5) == -1
     assert log.entries == ()
 
 
@@ -681,10 +701,10 @@ def test_a_crash_while_a_term_is_dropped_leaves_it_or_not() -> None:
         last = log.find_last_term()
         assert last is not None
         if last.leadership_term_id == 5:
-            assert log.drop_last_term(5) == 4
+            assert log.drop_last_terms(5) == 4
         assert terms(log)[-1] == (4, 320, -1)
 
-    check_power_cuts(begin, lambda storage: take(storage).drop_last_term(5), check)
+    check_power_cuts(begin, lambda storage: take(storage).drop_last_terms(5), check)
     assert seen == {((4, 320, 640), (5, 640, -1)), ((3, 320, 320), (4, 320, -1))}
 
 

@@ -493,16 +493,13 @@ class Member:
     def base_of_term(self, leadership_term_id: int) -> int:
         return next((term.base for term in self.disk.terms if term.id == leadership_term_id), -1)
 
-    def drop_empty_term(self, leadership_term_id: int) -> int:
+    def drop_empty_terms(self, first_term_id: int) -> int:
         terms = self.disk.terms
-        if not terms:
-            return -1
-        last = terms[-1]
-        assert last.id == leadership_term_id
-        # Open, or ended where it begins: a truncation to its base has done so.
-        assert last.end in (-1, last.base)
-        assert last.base == len(self.disk.entries)
-        terms.pop()
+        while terms and terms[-1].id >= first_term_id:
+            last = terms.pop()
+            # Open, or ended where it begins: a truncation to its base has done so.
+            assert last.end in (-1, last.base)
+            assert last.base == len(self.disk.entries)
         if terms:
             terms[-1].end = -1
         return terms[-1].id if terms else -1

@@ -852,8 +852,8 @@ class Election:
         return self._host.first_empty_term(self.log_leadership_term_id)
 
     def _drop_empty_terms(self, first: int, now_ns: int) -> None:
-        while self.log_leadership_term_id >= first:
-            self.log_leadership_term_id = self._host.drop_empty_term(self.log_leadership_term_id)
+        if self.log_leadership_term_id >= first:
+            self.log_leadership_term_id = self._host.drop_empty_terms(first)
         self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
 
     def _replicate(self, leadership_term_id: int, base_position: int, stop_position: int, now_ns: int) -> None:

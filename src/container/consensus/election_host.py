@@ -196,10 +196,10 @@ class ElectionHost(Protocol):
     def first_empty_term(self, leadership_term_id: int) -> int:
         """The first of the terms in this member's recording log, up to one that is there, that begin where it does."""
 
-    def drop_empty_term(self, leadership_term_id: int) -> int:
-        """Take the last term out of the recording log, which nothing is recorded of; the term before it is open again.
+    def drop_empty_terms(self, first_term_id: int) -> int:
+        """Take the last terms out of the recording log, from one on, which nothing is recorded of.
 
-        A truncation to its base may have ended it there.
+        A truncation to its base may have ended the last one there. The term before them is open again.
         Return that one, -1 for none, once this would survive a crash.
         """
 

@@ -278,10 +278,10 @@ cdef class MemberElectionHost:
         """The first of the terms (int) up to one that is there, that begin where it does."""
         return self._recording_log.find_first_empty_term(leadership_term_id)
 
-    def drop_empty_term(self, int64_t leadership_term_id):
-        """Take the last term out of the recording log; the term before it (int), -1 for none."""
-        cdef int64_t term_id = self._recording_log.drop_last_term(leadership_term_id)
-        # This member may have followed its leader already. What comes now is of the term before: its actions count.
+    def drop_empty_terms(self, int64_t first_term_id):
+        """Take the last terms out of the recording log, from one on; the term before them (int), -1 for none."""
+        cdef int64_t term_id = self._recording_log.drop_last_terms(first_term_id)
+        # This member may have followed such a leader already. What comes now is of the term before: its actions count.
         if term_id < self._status.leadership_term_id:
             self._status.set_leadership_term(term_id)
         return term_id

@@ -2,7 +2,6 @@
 
 Upstream: Election.java (publishNewLeadershipTerm), ConsensusModuleAgent.java (onCanvassPosition).
 """
-
 from libc.stdint cimport int32_t, int64_t
 
 from container.common.sealed cimport seal

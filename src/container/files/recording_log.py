@@ -462,32 +462,33 @@ class RecordingLog:
         self._entries.sort(key=_order)
         self.force()
 
-    def drop_last_term(self, leadership_term_id: int) -> int:
-        """Take the last term out, which is empty, and open the one before it again; force it.
+    def drop_last_terms(self, first_term_id: int) -> int:
+        """Take the last terms out, which are empty, from one on, and open the one before them again; force it.
 
-        A crash in the middle leaves the term, and the one before it open, which :meth:`mend` ends.
+        A crash in the middle leaves some of them, and the one before open, which :meth:`mend` ends.
 
         Returns:
-            The term before it, -1 without one.
+            The term before them, -1 without one.
 
         Raises:
-            ClusterError: it is not the last term, or not empty.
+            ClusterError: one of them is not empty.
             OSError: the disk fails.
         """
-        last = self.find_last_term()
-        if last is None:
-            return NULL_VALUE
-        if last.leadership_term_id != leadership_term_id or (
-            last.log_position not in (NULL_POSITION, last.term_base_log_position)
-        ):
-            raise ClusterError(f"term {leadership_term_id} is not the last one, or it is not empty: {last}")
-        before = max((each for each in self._terms if each != leadership_term_id), default=NULL_VALUE)
-        if before != NULL_VALUE:
-            self.commit_log_position(before, NULL_POSITION)
+        dropped = list(self._terms_after(first_term_id - 1))
+        for entry in dropped:
+            if entry.log_position != NULL_POSITION and not entry.is_empty_term:
+                raise ClusterError(f"term {entry.leadership_term_id} is not empty: {entry}")
+        before = self.find_term_before(first_term_id)
+        if before is not None:
+            self.commit_log_position(before.leadership_term_id, NULL_POSITION)
             self._force_before_next()
-        self.remove_entry(leadership_term_id, last.entry_index)
+        try:
+            for entry in dropped:
+                self._write(_TYPE.pack(_TYPE_REMOVED), self._places[entry.entry_index] + _TYPE_OFFSET)
+        finally:
+            self.reload()
         self.force()
-        return before
+        return NULL_VALUE if before is None else before.leadership_term_id
 
     def mend(self, log_position: int) -> bool:
         """Undo what a crash has left between two changes, when the log's recording ends at a position.
