@@ -132,6 +132,15 @@ def test_a_log_of_a_term_in_a_gap_is_taken_back() -> None:
     cluster.oracle.check_end(cluster.nodes)
 
 
+@pytest.mark.parametrize("kinds", ["NNN", "NNNN"])
+def test_what_a_member_has_of_a_term_in_the_gap_of_its_leader_is_taken_back(kinds: str) -> None:
+    cluster = scenes.one_has_something_of_a_term_in_the_gap(kinds)
+    cluster.oracle.check_end(cluster.nodes)
+    leader = cluster.leader()
+    assert leader is not None
+    assert all(node.disk.entries[:30] == leader.disk.entries[:30] for node in cluster.nodes)
+
+
 def test_one_that_went_too_far_alone_is_followed() -> None:
     cluster = scenes.cluster_with_log("NNN", 20)
     cluster.nodes[0].disk.candidate_term_id = 3 * MOST_TERMS_AHEAD

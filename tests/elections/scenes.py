@@ -252,3 +252,25 @@ def one_led_in_a_gap() -> Cluster:
     for node in cluster.nodes:
         node.start()
     return cluster
+
+
+def one_has_something_of_a_term_in_the_gap(kinds: str) -> Cluster:
+    """The last one led a term of which nobody else has heard, and the others go on behind a gap with that term in it.
+
+    All follow one leader when this returns. The last one's log is shorter than theirs, which goes further in the term
+    before that one.
+    """
+    cluster = cluster_with_log(kinds, 30)
+    *others, last = cluster.nodes
+    del last.disk.entries[20:]
+    last.disk.terms = [Term(0, 0, 20), Term(100, 20, -1)]
+    last.disk.entries += [(100, 0), *((100, cluster.next_entry()) for _ in range(4))]
+    cluster.oracle.bases[100] = 20
+    for node in others:
+        node.disk.candidate_term_id = 1 << 31
+        node.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    assert all(term.id != 100 for node in others for term in node.disk.terms)
+    last.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    return cluster

@@ -208,6 +208,7 @@ cdef class SimulatedDisk:
     cdef dict _names                    # path -> _Inode, or None for a directory
     cdef dict _durable_names
     cdef list _changes                  # not forced: (directory, ((path, whether it is there, _Inode or None), ...))
+    cdef list _passed_over              # of these, what a failed force may have lost: the next one passes them over
     cdef dict _creations                # path -> how often it was created
     cdef dict _faults                   # kind -> list of [calls before it, error, bytes written, whole sectors]
     cdef list _processes                # SimulatedStorage of those that live
@@ -217,7 +218,7 @@ cdef class SimulatedDisk:
     def __init__(self, *, int64_t capacity=1 << 40, on_latency=None, uint64_t stream=0):
         self.capacity, self.on_latency, self.stream = capacity, on_latency, stream
         self._names, self._durable_names = {"/": None}, {"/": None}
-        self._changes, self._processes, self._writing = [], [], []
+        self._changes, self._processes, self._writing, self._passed_over = [], [], [], []
         self._creations, self._faults = {}, {}
         self.boot_count = 1
 
@@ -381,7 +382,7 @@ cdef class SimulatedDisk:
 
     cdef int _become(self, dict outcome) except -1:
         cdef _Inode inode
-        self._names, self._changes, self._used_pages = {}, [], 0
+        self._names, self._changes, self._passed_over, self._used_pages = {}, [], [], 0
         for path, kept in outcome.items():
             inode = None
             if kept is not None:
@@ -608,13 +609,23 @@ cdef class SimulatedStorage(Storage):
         except OSError as error:
             if not self.is_dead:
                 self._failed_directories[name] = error.errno
+                disk._passed_over += begun
             raise
+        begun = [change for change in begun if change not in disk._passed_over]
         done = {id(change) for change in begun}     # what changed since then is not forced
         for change in disk._changes:
             if id(change) in done:
                 _apply(disk._durable_names, change[1])
         disk._changes = [change for change in disk._changes if id(change) not in done]
+        forced = {path for _, entries in begun for path, _, _ in entries}
+        for lost in disk._passed_over:              # these names are written again
+            if lost in disk._changes and forced.issuperset([path for path, _, _ in lost[1]]):
+                disk._changes.remove(lost)
+        disk._passed_over = [lost for lost in disk._passed_over if lost in disk._changes]
         return 0
+
+    def retry_directory(self, str path not None):
+        self._failed_directories.pop(_clean(path), None)
 
     cpdef int64_t usable_space(self, str path) except -1:
         self._begin("look", 0, path)
