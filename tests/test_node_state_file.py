@@ -268,3 +268,18 @@ def test_a_term_that_a_killed_process_left_unforced_is_forced_before_it_counts()
 def test_a_term_survives_a_kill_once_it_is_stored() -> None:
     for disk in kills(prepare, lambda storage: take(storage).update_candidate_term_id(4, 5, 6)):
         assert state(take(disk.process())) in ((-1, -1, -1), (4, 5, 6))
+
+
+def test_a_term_whose_force_failed_is_on_the_disk_once_another_process_has_read_it() -> None:
+    """The system takes for written what the failed force has lost: another force alone would do nothing."""
+    disk = SimulatedDisk()
+    storage = disk.process()
+    prepare(storage)
+    file = take(storage)
+    file.update_candidate_term_id(3, 0, 0)
+    disk.fail("force", errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.update_candidate_term_id(4, 0, 0)
+    term_id = take(disk.process()).candidate_term_id
+    for state in disk.crash_states():
+        assert take(state.process()).candidate_term_id == term_id

@@ -1280,3 +1280,19 @@ def test_what_a_force_has_brought_to_the_disk_stays_there_whatever_force_failed_
 
     assert check_power_cuts(prepare, act, check) > 20
     assert returned == 3
+
+
+def test_an_entry_whose_force_failed_is_on_the_disk_once_another_process_has_read_it() -> None:
+    """The system takes for written what the failed force has lost: another force alone would do nothing."""
+    disk = SimulatedDisk()
+    storage = disk.process()
+    prepare(storage)
+    log = take(storage)
+    ensure(log, 0, 0, 0, 0, -1)
+    disk.fail("force", errno.EIO, after=1)
+    with pytest.raises(OSError, match="Input/output error"):
+        ensure(log, 0, 0, 1, 64, -1)
+    next_log = take(disk.process(), create=False)
+    assert [term_id for term_id, _, _ in terms(next_log)] == [0, 1]
+    for state in disk.crash_states():
+        assert terms(take(state.process())) == terms(next_log)

@@ -101,8 +101,11 @@ class NodeStateFile:
             _make_file(storage, cluster_dir, _NEW_CONTENT)
         file = storage.open_file(path, NO_FOLLOW)
         try:
-            made = cls(storage, cluster_dir, file, _find_candidate_term(path, file.read(_LENGTH, 0)))
+            content = file.read(_LENGTH, 0)
+            made = cls(storage, cluster_dir, file, _find_candidate_term(path, content))
             # A process that was killed, or one of upstream's, may have written what is read here, and not forced it.
+            # Where a force has failed, the system takes it for written, though it may be lost: so it is written again.
+            file.write(content, 0)
             file.force(True)
             storage.force_directory(cluster_dir)
         except BaseException:

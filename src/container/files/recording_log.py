@@ -252,7 +252,9 @@ class RecordingLog:
         try:
             made.reload()
             if file_sync_level > 0:
-                # A process that was killed may have written what is read here, and not forced it.
+                # A process that was killed may have written what is read here, and not forced it. Where a force has
+                # failed, the system takes it for written, though it may be lost: so it is written again.
+                made._write_again()
                 made.force()
                 storage.force_directory(cluster_dir)
         except BaseException:
@@ -908,6 +910,12 @@ class RecordingLog:
         if is_doubtful:
             self._write_anew(self._content())
         return is_doubtful
+
+    def _write_again(self) -> None:
+        """Write what the file has over itself, its length too, so that the next force has to bring it to the disk."""
+        self._file.set_length(self._end + LOG_ENTRY_ALIGNMENT)  # zeros are no entry
+        self._file.set_length(self._end)
+        self._write(self._file.read(self._end, 0), 0)
 
     def _content(self) -> bytes:
         """All of the file, as it counts."""
