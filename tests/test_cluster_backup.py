@@ -694,7 +694,7 @@ def test_a_later_snapshot_that_is_none_leaves_the_copy_as_it_is(world: MemoryWor
 
 
 def test_of_a_long_snapshot_of_a_service_its_own_state_is_not_read(world: MemoryWorld, member: Member) -> None:
-    """The replay that reads the markers ends before the state is replayed."""
+    """The replay that reads the markers ends with its subscription."""
     member.take_snapshot(length=200 * FRAME)
     backup = Backup(world, member)
     backup.until_backing_up()
@@ -702,6 +702,30 @@ def test_of_a_long_snapshot_of_a_service_its_own_state_is_not_read(world: Memory
     assert backup.errors == []
     for each in backup.archive.store.catalog.recording_ids():
         assert backup.archive.conductor.replayer.lowest_position(each) is None, each
+
+
+def test_a_replay_of_the_copy_that_ends_early_ends_the_round(world: MemoryWorld, member: Member) -> None:
+    """Somebody has stopped it, or the archive has found a damaged frame; before the next round it is deleted."""
+    member.take_snapshot(length=200 * FRAME)
+    backup = Backup(world, member)
+    replayer, seen = backup.archive.conductor.replayer, []
+
+    def stop_in_the_middle() -> None:
+        for each in backup.archive.store.catalog.recording_ids():
+            position = replayer.lowest_position(each)
+            if position is not None and position > 100 * FRAME and not seen:
+                seen.append(each)
+                replayer.stop_all(each)
+
+    world.tasks.append(stop_in_the_middle)
+    backup.until(backup.failures)
+    (failure,) = backup.failures()
+    assert failure.startswith(f"the replay of recording {seen[0]} ended at ")
+    assert failure.endswith(": the archive's error log says why")
+    assert check_copy(backup, member) == -1
+    backup.until_backing_up()
+    assert check_copy(backup, member) == 20 * FRAME
+    assert unnamed(backup) == []
 
 
 def test_the_next_process_goes_on_where_the_one_before_ended(world: MemoryWorld, member: Member) -> None:

@@ -11,7 +11,7 @@ from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.common.sealed cimport hide
 from container.consensus.steps cimport Deadline, ReplayImage, check
-from container.consensus.steps import answer, begin_replay
+from container.consensus.steps import begin_replay
 from container.errors import ClusterError
 from container.transport.fragment_assembler cimport FragmentAssembler
 from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, FrameHeader
@@ -138,7 +138,6 @@ def _read(
     finally:
         replay.subscription.close()
         archive.forget(replay.request)
-    yield from answer(archive, archive.stop_all_replays(recording_id))
 
 
 hide((SnapshotMarks,))
