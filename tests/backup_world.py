@@ -24,7 +24,7 @@ from container.testing.memory import transport_probe as seam
 from container.testing.simulation.disk import SimulatedDisk
 from container.testing.simulation.virtual_time import Draws
 from container.transport.fragment_assembler import SessionFragmentAssembler
-from tests.replication_world import MS, STREAM_ID, Archive, Stream, World, recorded
+from tests.replication_world import MS, STREAM_ID, Archive, Stream, World, recorded_messages, snapshot_messages
 
 CLUSTER_DIR = "/cluster"
 CONSENSUS_STREAM_ID = 108
@@ -90,11 +90,26 @@ class Member:
             seam.set_counter(self.commit, end)
         return end
 
-    def take_snapshot(self, term_id: int = 0, base: int = 0, services: int = 1, length: int = 3 * FRAME) -> int:
-        """Have a snapshot at the end of the log; its position."""
+    def take_snapshot(
+        self,
+        term_id: int = 0,
+        base: int = 0,
+        services: int = 1,
+        length: int = 3 * FRAME,
+        edit: Callable[[int, list[bytes]], list[bytes]] = lambda _, messages: messages,
+    ) -> int:
+        """Have a snapshot at the end of the log; its position.
+
+        Args:
+            term_id, base: the term, and where it begins.
+            services: how many take one.
+            length: of each recording, at least.
+            edit: is given the id of a service, -1 for the consensus module, and its messages; returns those to record.
+        """
         position = self.commit.value
         for service_id in range(services - 1, -2, -1):
-            recording_id = recorded(self.archive, length, stream_id=107 if service_id == -1 else 106)
+            messages = edit(service_id, snapshot_messages(service_id, position, term_id, length))
+            recording_id = recorded_messages(self.archive, messages, stream_id=107 if service_id == -1 else 106)
             self.recording_log.append_snapshot(recording_id, term_id, base, position, 7, service_id)
         return position
 

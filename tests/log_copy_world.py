@@ -73,6 +73,8 @@ class LogMember:
             leader_heartbeat_interval_ns=MS,
             leader_heartbeat_timeout_ns=timeout_ns,
             service_count=service_count,
+            replay_channel=LOCAL_CHANNEL,
+            replay_stream_id=103,
         )
         self.context = cast(
             ConsensusModuleContext,

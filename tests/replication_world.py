@@ -510,3 +510,52 @@ def recorded(archive: Archive, length: int = 10_000, **stream: Any) -> int:
     publication.close()
     archive.world.until(lambda: not archive.store.is_active(recording_id))
     return recording_id
+
+
+def recorded_messages(archive: Archive, messages: list[bytes], **stream: Any) -> int:
+    """The id of a recording of these messages that has stopped."""
+    recording_id, publication = recording(archive, 0, **stream)
+    publication.send(*messages)
+    archive.world.until(lambda: archive.store.recorded_position(recording_id) == publication.position)
+    publication.close()
+    archive.world.until(lambda: not archive.store.is_active(recording_id))
+    return recording_id
+
+
+def snapshot_messages(service_id: int, log_position: int, term_id: int, length: int) -> list[bytes]:
+    """The messages of a snapshot: that of the consensus module for -1, else of a service, whose own state is last.
+
+    Args:
+        service_id: of whom.
+        log_position, term_id: what the markers say.
+        length: of the messages between or behind the markers, in bytes with their frames.
+    """
+    is_service = service_id != -1
+    begin, end = (
+        codecs.encode(
+            "cluster",
+            "SnapshotMarker",
+            type_id=2 if is_service else 1,
+            log_position=log_position,
+            leadership_term_id=term_id,
+            index=0,
+            mark=mark,
+            time_unit=0,
+            app_version=1,
+        )
+        for mark in (0, 2)
+    )
+    if is_service:
+        return [begin, end, *([bytes([7]) * 992] * (length // 1024))]
+    session = codecs.encode(
+        "cluster",
+        "ClusterSession",
+        cluster_session_id=1,
+        correlation_id=1,
+        opened_log_position=0,
+        time_of_last_activity=-1,
+        close_reason=-(2**31),
+        response_stream_id=1,
+        response_channel=b"x" * 940,
+    )
+    return [begin, *([session] * (length // 1024)), end]

@@ -28,7 +28,7 @@ from tests.backup_world import (
     Member,
     check_copy,
 )
-from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, NetworkWorld, recorded
+from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, NetworkWorld, recorded, snapshot_messages
 
 STATES = [each for each in BackupState if each < BackupState.RESET_BACKUP]
 
@@ -573,6 +573,159 @@ def test_a_snapshot_that_the_archive_has_not_is_no_snapshot(world: MemoryWorld, 
     backup.until_state(BackupState.RESET_BACKUP)
     assert backup.failures() == ["the archive of member 0 does not know recording 77, which it names"]
     assert check_copy(backup, member) == -1
+
+
+def earlier(snapshots: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each | {"log_position": FRAME} for each in snapshots]
+
+
+def exchanged(snapshots: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    first, last = snapshots[0], snapshots[-1]
+    return [
+        first | {"recording_id": last["recording_id"]},
+        *snapshots[1:-1],
+        last | {"recording_id": first["recording_id"]},
+    ]
+
+
+@pytest.mark.parametrize("services", [1, 3])
+@pytest.mark.parametrize(
+    ("lie", "named", "true", "should"),
+    [
+        (earlier, f"{{first}}, which member 0 names as the snapshot of service {{top}} at {FRAME}", "a service", FRAME),
+        (
+            exchanged,
+            f"{{last}}, which member 0 names as the snapshot of service {{top}} at {20 * FRAME}",
+            "the consensus module",
+            20 * FRAME,
+        ),
+    ],
+)
+def test_a_snapshot_that_is_another_one_than_the_member_names_is_no_copy(
+    world: MemoryWorld,
+    member: Member,
+    lie: Callable[[list[dict[str, Any]]], list[dict[str, Any]]],
+    named: str,
+    true: str,
+    should: int,
+    services: int,
+) -> None:
+    position = member.take_snapshot(services=services)
+    snapshots = snapshots_of(member)
+    member.fields = {"snapshots": lie(snapshots)}
+    backup = Backup(world, member)
+    backup.until(backup.failures)
+    place = named.format(
+        first=snapshots[0]["recording_id"], last=snapshots[-1]["recording_id"], top=snapshots[0]["service_id"]
+    )
+    assert backup.failures() == [
+        f"recording {place}, is another one: a marker says it is of {true} at {position} in term 0, and it should be "
+        f"of a service at {should} in term 0"
+    ]
+    assert check_copy(backup, member, services) == -1
+    member.fields = {}
+    backup.until_backing_up()
+    assert check_copy(backup, member, services) == position
+    assert unnamed(backup) == []
+
+
+def markers_of(term_id: int, service_id: int) -> Callable[[list[bytes]], list[bytes]]:
+    return lambda messages: snapshot_messages(service_id, 20 * FRAME, term_id, FRAME)
+
+
+NO_END = "is not whole: it has no end marker"
+NO_BEGIN = "is another one: it has no begin marker"
+CUT = "is another one: one of its markers is cut short"
+
+
+@pytest.mark.parametrize("of", [0, 1, -1])
+@pytest.mark.parametrize(
+    ("edit", "what"),
+    [
+        pytest.param(lambda _: [], "is not whole: it is empty", id="empty"),
+        pytest.param(lambda each: each[:1], NO_END, id="no end"),
+        pytest.param(lambda each: each[1:], NO_BEGIN, id="no begin"),
+        pytest.param(lambda each: [b"junk", *each], NO_BEGIN, id="junk first"),
+        pytest.param(lambda each: [each[0], b"no message", *each[1:]], "a message that is not of a cluster", id="junk"),
+        pytest.param(lambda each: [each[0], *each], "is another one: it has two begin markers", id="two begins"),
+        pytest.param(lambda each: [each[0][:20], *each[1:]], CUT, id="begin cut"),
+        pytest.param(
+            lambda each: each[:1] + [m[:30] if len(m) < 100 else m for m in each[1:]],
+            CUT,
+            id="end cut",
+        ),
+        pytest.param(markers_of(7, 0), "in term 7, and it should be of ", id="a service's of term 7"),
+        pytest.param(markers_of(7, -1), "in term 7, and it should be of ", id="a module's of term 7"),
+    ],
+)
+def test_a_snapshot_without_whole_markers_is_no_copy(
+    world: MemoryWorld, member: Member, of: int, edit: Callable[[list[bytes]], list[bytes]], what: str
+) -> None:
+    """One of two services, or the consensus module: nothing is entered of the others either."""
+    position = member.take_snapshot(
+        services=2, edit=lambda service_id, messages: edit(messages) if service_id == of else messages
+    )
+    (recording_id,) = [
+        each.recording_id for each in member.recording_log.entries if each.is_snapshot and each.service_id == of
+    ]
+    backup = Backup(world, member)
+    backup.until(backup.failures)
+    named = f"recording {recording_id}, which member 0 names as the snapshot of service {of} at {position}, "
+    assert backup.failures()[0].startswith(named)
+    assert what in backup.failures()[0]
+    assert check_copy(backup, member, 2) == -1
+    end = member.grow(FRAME)
+    member.take_snapshot(services=2)
+    backup.until_backing_up()
+    assert check_copy(backup, member, 2) == end
+    assert unnamed(backup) == []
+
+
+def test_a_later_snapshot_that_is_none_leaves_the_copy_as_it_is(world: MemoryWorld, member: Member) -> None:
+    position = member.take_snapshot()
+    backup = Backup(world, member, backup_interval_ns=100 * MS)
+    backup.until_backing_up()
+    end = member.grow(FRAME)
+    member.take_snapshot(edit=lambda service_id, messages: messages[:1] if service_id == -1 else messages)
+    backup.until(lambda: len(backup.failures()) > 1)
+    assert all("the snapshot of service -1" in each for each in backup.failures())
+    assert check_copy(backup, member) == end
+    assert [each[1] for each in entries(backup) if each[2] == -1] == [position]
+
+
+def test_of_a_long_snapshot_of_a_service_its_own_state_is_not_read(world: MemoryWorld, member: Member) -> None:
+    """The replay that reads the markers ends with its subscription."""
+    member.take_snapshot(length=200 * FRAME)
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    assert check_copy(backup, member) == 20 * FRAME
+    assert backup.errors == []
+    for each in backup.archive.store.catalog.recording_ids():
+        assert backup.archive.conductor.replayer.lowest_position(each) is None, each
+
+
+def test_a_replay_of_the_copy_that_ends_early_ends_the_round(world: MemoryWorld, member: Member) -> None:
+    """Somebody has stopped it, or the archive has found a damaged frame; before the next round it is deleted."""
+    member.take_snapshot(length=200 * FRAME)
+    backup = Backup(world, member)
+    replayer, seen = backup.archive.conductor.replayer, []
+
+    def stop_in_the_middle() -> None:
+        for each in backup.archive.store.catalog.recording_ids():
+            position = replayer.lowest_position(each)
+            if position is not None and position > 100 * FRAME and not seen:
+                seen.append(each)
+                replayer.stop_all(each)
+
+    world.tasks.append(stop_in_the_middle)
+    backup.until(backup.failures)
+    (failure,) = backup.failures()
+    assert failure.startswith(f"the replay of recording {seen[0]} ended at ")
+    assert failure.endswith(": the archive's error log says why")
+    assert check_copy(backup, member) == -1
+    backup.until_backing_up()
+    assert check_copy(backup, member) == 20 * FRAME
+    assert unnamed(backup) == []
 
 
 def test_the_next_process_goes_on_where_the_one_before_ended(world: MemoryWorld, member: Member) -> None:

@@ -168,6 +168,6 @@ def test_replays_that_are_about_to_end_are_waited_for() -> None:
 
 def test_replays_that_do_not_end_are_not_waited_for_without_a_limit() -> None:
     busy = Busy(1_000_000)
-    with pytest.raises(TimedOutError, match=r"^waited 0\.5 s for replays of recording 0 of the log to end$"):
+    with pytest.raises(TimedOutError, match=r"^waited 0\.5 s for replays of recording 0 to end$"):
         busy.member.truncate(0, 5, 4096)
     assert terms(busy.member.recording_log) == [(5, 0, -1)]

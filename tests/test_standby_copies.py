@@ -12,7 +12,7 @@ from container.consensus.recovery_plan import create_recovery_plan
 from container.consensus.standby_copies import StandbyCopies
 from container.files.recording_log import RecordingLogEntry
 from tests.log_copy_world import LogMember, member_of
-from tests.replication_world import Archive, MemoryWorld, recorded
+from tests.replication_world import Archive, MemoryWorld, recorded, recorded_messages, snapshot_messages
 
 LOG_END = 1 << 20
 LENGTH = 3000
@@ -32,12 +32,15 @@ class Member:
             self.log.append_snapshot(recorded(self.archive, LENGTH), 0, 0, 1024, 5, service_id)
         self.own = self.archive.store.catalog.recording_ids()
 
-    def standby(self, position: int, *, services: int | None = None, known: bool = True) -> Archive:
-        """A standby with an archive of its own, of which the member knows a snapshot."""
+    def standby(
+        self, position: int, *, services: int | None = None, known: bool = True, taken_at: int | None = None
+    ) -> Archive:
+        """A standby with an archive of its own, of which the member knows a snapshot, by its true position or not."""
         archive = self.world.archive(1)
         endpoint = f"{archive.host}:{archive.port}"
         for service_id in range((self.service_count if services is None else services) - 1, -2, -1):
-            recording_id = recorded(archive, LENGTH + service_id, stream_id=107 if service_id == -1 else 106)
+            messages = snapshot_messages(service_id, position if taken_at is None else taken_at, 0, LENGTH)
+            recording_id = recorded_messages(archive, messages, stream_id=107 if service_id == -1 else 106)
             self.log.append_standby_snapshot(
                 recording_id if known else 70 + recording_id, 0, 0, position, 7, service_id, endpoint
             )
@@ -125,7 +128,11 @@ def silent(member: Member) -> Archive:
     return archive
 
 
-@pytest.mark.parametrize("how", [gone, without_it, silent])
+def mistaken(member: Member) -> Archive:
+    return member.standby(4096, taken_at=3072)
+
+
+@pytest.mark.parametrize("how", [gone, without_it, silent, mistaken])
 @pytest.mark.parametrize("has_another", [True, False])
 def test_an_archive_that_does_not_give_it_is_reported_and_the_next_one_is_asked(
     how: Callable[[Member], Archive], *, has_another: bool
@@ -142,6 +149,17 @@ def test_an_archive_that_does_not_give_it_is_reported_and_the_next_one_is_asked(
     assert member.positions() == ([1024, 2048] if has_another else [1024])
     named = {each.recording_id for each in member.log.entries if each.archive_endpoint is None}
     assert set(member.archive.store.catalog.recording_ids()) == named, "what the failed one has left is deleted"
+
+
+def test_a_snapshot_that_is_another_one_is_named() -> None:
+    member = Member()
+    failing = mistaken(member)
+    assert member.start() is None
+    assert member.texts() == [
+        f"the snapshot at 4096 of the standby with the archive {failing.host}:{failing.port} was not copied: recording "
+        "0, which it names as the snapshot of service 0 at 4096, is another one: a marker says it is of a service at "
+        "3072 in term 0, and it should be of a service at 4096 in term 0"
+    ]
 
 
 def test_an_archive_that_dies_in_the_middle_leaves_nothing() -> None:

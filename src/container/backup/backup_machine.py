@@ -10,8 +10,8 @@ starts from the copy, at any time, finds one to start from or none. Upstream app
 
 Other differences: a member that is not acceptable is left for the next one at once; where no member is, that is said.
 A log continues only where the member has the end of the copy, byte for byte. A snapshot's copy must have the length
-of the member's. The remains of a failed copy are deleted from the archive. A disk without room ends a round, and not
-the backup.
+of the member's, and the markers of what the member names. The remains of a failed copy are deleted from the archive. A
+disk without room ends a round, and not the backup.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from container.common.error_texts import message_of
 from container.consensus.channels import destination, replication_channels
 from container.consensus.cluster_member import ClusterMember
 from container.consensus.log_orphans import LogOrphans
-from container.consensus.snapshot_copy import SnapshotCopy
+from container.consensus.snapshot_copy import SnapshotCopy, snapshot_name
 from container.consensus.steps import Deadline, answer, connected, stopped
 from container.error_handlers import ErrorHandler
 from container.errors import (
@@ -390,9 +390,12 @@ class ClusterBackupMachine:
         archive = self._archive = self._new_archive()
         self._copy = SnapshotCopy(
             archive,
+            self._transport.client,
             self._orphans,
             self._deadline(),
             lambda recording_id: self._transport.find_position(recording_id, archive.archive_id),
+            replay_channel="aeron:ipc",
+            replay_stream_id=self._settings.log_stream_id,
         )
         archive.on_signal = self._copy.on_signal
         yield from connected(archive)
@@ -506,20 +509,23 @@ class ClusterBackupMachine:
         self, archive: AsyncArchive, source: AsyncArchive, member: ClusterMember, snapshot: MemberSnapshot
     ) -> Generator[None, None, MemberSnapshot]:
         """Copy a snapshot to its last byte; what it is in the backup's archive."""
-        settings, what = self._settings, f"the snapshot of service {snapshot.service_id} at {snapshot.log_position}"
+        settings, what = self._settings, snapshot_name(snapshot)
         original = yield from self._descriptor(source, snapshot.recording_id, f"member {member.id}")
         if original.stop_position == NULL_POSITION:
             raise ClusterError(f"{what} of member {member.id} is still being recorded")
+        if original.stop_position == original.start_position:  # its copy would not have the session that is noted
+            named = f"recording {snapshot.recording_id}, which member {member.id} names as {what},"
+            raise ClusterError(f"{named} is not whole: it is empty")
         channel, response_channel = replication_channels(self._catchup_channel(), member.archive_response_endpoint)
         assert self._copy is not None
         copied = yield from self._copy.run(
-            snapshot.recording_id,
+            snapshot,
+            owner=f"member {member.id}",
             source_channel=destination(settings.member_archive_control_channel, member.archive_endpoint),
             source_stream_id=settings.member_archive_control_stream_id,
             channel=channel,
             response_channel=response_channel,
             session_id=self._new_session_id(),
-            what=what,
         )
         made = yield from self._descriptor(archive, copied, "the backup")
         if (made.start_position, made.stop_position) != (original.start_position, original.stop_position):

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from container.archive.client.async_archive import AsyncArchive
 from container.common.error_texts import message_of
-from container.consensus.steps import Deadline, answer, stopped
+from container.consensus.steps import Deadline, answer, stopped, without_replays
 from container.error_handlers import ErrorHandler
 from container.errors import ArchiveError, ClusterEvent
 from container.files.names import LOG_REPLICATION_NAME
@@ -90,7 +90,7 @@ class LogOrphans:
 
         Args:
             archive: the member's archive.
-            deadline: the time by which each must stop.
+            deadline: the time by which each must stop, and replays of it end.
             kept: an active recording, which stays noted.
 
         Raises OSError when the disk fails, TimedOutError when the archive does not answer.
@@ -135,7 +135,8 @@ class LogOrphans:
             return True
         yield from answer(archive, archive.stop_recording_by_identity(recording_id))
         yield from stopped(archive, deadline, recording_id)
-        yield from answer(archive, archive.purge_recording(recording_id))
+        # One that was copied whole may still be read: for this process, or for one that has died since.
+        yield from without_replays(archive, deadline, recording_id, lambda: archive.purge_recording(recording_id))
         return True
 
 

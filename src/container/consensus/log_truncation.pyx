@@ -6,12 +6,10 @@ lead with the part to cut off, and begin its term before it.
 """
 from libc.stdint cimport int64_t
 
-from container.archive import error_codes
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.sealed cimport seal
 from container.consensus.steps cimport Deadline
-from container.consensus.steps import answer
-from container.errors import ArchiveError
+from container.consensus.steps import without_replays
 from container.transport.transport_seam cimport Client
 
 
@@ -54,26 +52,10 @@ cdef class LogTruncation:
         return 0
 
     def _truncate(self, int64_t recording_id, int64_t leadership_term_id, int64_t log_position):
-        yield from answer(self._archive, self._archive.stop_all_replays(recording_id))
-        self._deadline.begin(f"replays of recording {recording_id} of the log to end")
-        error = yield from self._cut(recording_id, log_position)
-        # Upstream's archive answers that replays end, and they may go on for a moment.
-        while error is not None and error.code == error_codes.ACTIVE_RECORDING:
-            self._deadline.check()
-            yield
-            error = yield from self._cut(recording_id, log_position)
-        if error is not None:
-            raise error
+        yield from without_replays(
+            self._archive, self._deadline, recording_id,
+            lambda: self._archive.truncate_recording(recording_id, log_position))
         self._recording_log.end_terms(leadership_term_id, log_position)
-
-    def _cut(self, int64_t recording_id, int64_t log_position):
-        """Ask the archive; why it refuses (ArchiveError), or None."""
-        refused = None
-        try:
-            yield from answer(self._archive, self._archive.truncate_recording(recording_id, log_position))
-        except ArchiveError as error:
-            refused = error
-        return refused
 
 
 seal((LogTruncation,))

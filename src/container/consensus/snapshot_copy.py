@@ -1,5 +1,7 @@
 """A copy of a snapshot, which the own archive makes of another one's recording: to its last byte, or there is none.
 
+It is read as far as its markers show that it is the one that was asked for (snapshot_check.pyx).
+
 Upstream: SnapshotReplication.java, MultipleRecordingReplication.java. Unlike upstream's, an error of the archive ends
 the copy immediately, and what it has left is deleted later (log_orphans.py).
 """
@@ -7,14 +9,25 @@ the copy immediately, and what it has left is deleted later (log_orphans.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
 
 from container.archive.client.archive_connection import ArchiveRequest
 from container.archive.client.archive_events import RecordingSignal, RecordingSignalEvent
 from container.archive.client.async_archive import AsyncArchive
 from container.consensus.log_orphans import LogOrphans
+from container.consensus.snapshot_check import check_snapshot
 from container.consensus.steps import Deadline, answer, stopped
 from container.errors import ClusterError
 from container.files.recording_log import NULL_POSITION, NULL_VALUE
+from container.transport.transport_seam import Client
+
+if TYPE_CHECKING:
+    from container.consensus.snapshot_check import NamedSnapshot
+
+
+def snapshot_name(snapshot: NamedSnapshot) -> str:
+    """A snapshot, for errors."""
+    return f"the snapshot of service {snapshot.service_id} at {snapshot.log_position}"
 
 
 class SnapshotCopy:
@@ -22,18 +35,25 @@ class SnapshotCopy:
 
     Args:
         archive: which copies; it gives its signals to :meth:`on_signal`.
+        client: what subscriptions are added to.
         orphans: notes what is being copied.
         deadline: for progress.
         position: how far a recording of the archive is, by its id; None while that is not known.
+        replay_channel, replay_stream_id: on which the archive replays what it has copied.
     """
 
     def __init__(
         self,
         archive: AsyncArchive,
+        client: Client,
         orphans: LogOrphans,
         deadline: Deadline,
         position: Callable[[int], int | None],
+        *,
+        replay_channel: str,
+        replay_stream_id: int,
     ) -> None:
+        self._client, self._replay_channel, self._replay_stream_id = client, replay_channel, replay_stream_id
         self._archive, self._orphans, self._deadline, self._position = archive, orphans, deadline, position
         self._signals: list[RecordingSignalEvent] = []
         self.request: ArchiveRequest | None = None
@@ -45,36 +65,36 @@ class SnapshotCopy:
 
     def run(
         self,
-        recording_id: int,
+        snapshot: NamedSnapshot,
         *,
+        owner: str,
         source_channel: str,
         source_stream_id: int,
         channel: str,
         response_channel: str,
         session_id: int,
-        what: str,
     ) -> Generator[None, None, int]:
-        """Copy a recording that has ended, in turns; its id in the own archive.
+        """Copy a snapshot whose recording has ended, in turns; the id of its recording in the own archive.
 
         Args:
-            recording_id: in the other archive.
+            snapshot: which one, with the id of its recording in the other archive.
+            owner: who has named it, for errors.
             source_channel, source_stream_id: where that takes requests.
             channel: on which it replays.
             response_channel: where it answers, "" for anywhere.
             session_id: of the replay.
-            what: the snapshot, for errors.
 
         Raises:
             ArchiveError: an archive refuses.
-            ClusterError: the copy has ended before it was whole.
+            ClusterError: the copy has ended before it was whole, or what was copied is not that snapshot.
             TimedOutError: it makes no progress.
             OSError: the disk fails.
         """
-        archive = self._archive
+        archive, what = self._archive, snapshot_name(snapshot)
         self._orphans.note(session_id)
         self._signals.clear()
         request = self.request = archive.replicate(
-            recording_id,
+            snapshot.recording_id,
             NULL_VALUE,
             source_channel,
             source_stream_id,
@@ -90,7 +110,17 @@ class SnapshotCopy:
         finally:
             archive.forget(request)
         self.request = None
-        yield from stopped(archive, self._deadline, copied)
+        yield from check_snapshot(
+            archive,
+            self._client,
+            self._deadline,
+            recording_id=copied,
+            stop_position=(yield from stopped(archive, self._deadline, copied)),
+            channel=self._replay_channel,
+            stream_id=self._replay_stream_id,
+            snapshot=snapshot,
+            named=f"recording {snapshot.recording_id}, which {owner} names as {what},",
+        )
         return copied
 
     def _until_whole(self, request: ArchiveRequest, what: str) -> Generator[None, None, int]:

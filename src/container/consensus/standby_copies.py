@@ -52,7 +52,15 @@ class StandbyCopies:
         self._recording_log, self._orphans = context.recording_log, context.log_orphans
         self._on_error = context.counted_error_handler
         self._deadline = Deadline(context.client.clock, context.settings.leader_heartbeat_timeout_ns)
-        self._copy = SnapshotCopy(archive, self._orphans, self._deadline, position)
+        self._copy = SnapshotCopy(
+            archive,
+            context.client,
+            self._orphans,
+            self._deadline,
+            position,
+            replay_channel=str(context.settings.replay_channel),
+            replay_stream_id=context.settings.replay_stream_id,
+        )
 
     def run(self, log_end: int) -> Generator[None, None, RecordingLogEntry | None]:
         """Copy the latest that is later than the member's own, in turns; the entry of its consensus module.
@@ -92,13 +100,13 @@ class StandbyCopies:
         settings, copies = self._settings, []
         for each in entries:
             copied = yield from self._copy.run(
-                each.recording_id,
+                each,
+                owner="it",
                 source_channel=destination(settings.leader_archive_control_channel, str(each.archive_endpoint)),
                 source_stream_id=settings.archive_control_stream_id,
                 channel=str(settings.replication_channel),
                 response_channel="",
                 session_id=self._new_session_id(),
-                what=f"the snapshot of service {each.service_id} at {each.log_position}",
             )
             copies.append(
                 replace(

@@ -1,6 +1,6 @@
 """Waits of a consensus module, as generators that never block."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, final
 
 from container.archive.client.archive_connection import ArchiveRequest
@@ -64,6 +64,9 @@ def begin_replay(
     channel: str,
     stream_id: int,
 ) -> Generator[None, None, ReplayImage]: ...
+def without_replays(
+    archive: AsyncArchive, deadline: Deadline, recording_id: int, ask: Callable[[], ArchiveRequest]
+) -> Generator[None, None, int]: ...
 def record_snapshot(
     archive: AsyncArchive, client: Client, deadline: Deadline, *, channel: str, stream_id: int, messages: list[bytes]
 ) -> Generator[None, None, tuple[int, int]]: ...

@@ -8,12 +8,13 @@ and driver answer. To give one up, close it: it then removes what it has made fo
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from container.archive import error_codes
 from container.archive.client cimport recording_counters
 from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.channel_uri import add_session_id
 from container.common.sealed cimport hide, seal
-from container.errors import ClusterError, TimedOutError
+from container.errors import ArchiveError, ClusterError, TimedOutError
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counters
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE
@@ -216,6 +217,28 @@ def begin_replay(
             archive.forget(request)
             if subscription is not None:
                 subscription.close()
+
+
+def without_replays(AsyncArchive archive not None, Deadline deadline not None, int64_t recording_id, ask):
+    """Have the archive end all replays of a recording, and do what it refuses while there is one; return the answer.
+
+    Args:
+        archive: of the member.
+        deadline: for the replays to end.
+        recording_id: of which.
+        ask: a callable that asks the archive, and has the ArchiveRequest as its result.
+    """
+    yield from answer(archive, archive.stop_all_replays(recording_id))
+    deadline.begin(f"replays of recording {recording_id} to end")
+    while True:
+        try:
+            return (yield from answer(archive, ask()))
+        except ArchiveError as error:
+            # Upstream's archive answers that replays end, and they may go on for a moment.
+            if error.code != error_codes.ACTIVE_RECORDING:
+                raise
+        deadline.check()
+        yield
 
 
 def record_snapshot(
