@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -289,6 +289,57 @@ def test_a_new_leader_commits_with_a_follower_whose_service_is_busy() -> None:
     assert payloads(busy) == [b"one"]
     busy.services[0].is_quiet = False
     world.await_read(b"two")
+
+
+def test_the_log_stays_until_services_that_are_busy_for_several_time_outs_have_joined_it() -> None:
+    """A service that is to join a log waits for its image, and upstream's for nothing else, for ever."""
+    world, left, work = busy_scene()
+    world.run(4 * HEARTBEAT_TIMEOUT_MS)
+    assert not any(each.report_of("INIT: waited too long for the recording of the log to end") for each in left)
+    assert all(len(each.counter(LOG_RECORDING)) <= 1 for each in left)
+    for member, turn in zip(left, work, strict=True):
+        member.services[0].work = turn  # type: ignore[method-assign]
+    world.client(world.await_leader()).message(b"two")
+    world.await_read(b"two")
+    assert [payloads(each) for each in left] == [[b"one", b"two"]] * 2
+    world.run(2 * HEARTBEAT_TIMEOUT_MS)
+    assert [len(logs(each)) for each in left] == [each.is_leading_now for each in left]
+
+
+def test_a_member_whose_services_were_busy_when_it_was_to_lead_follows_another_meanwhile() -> None:
+    world, left, work = busy_scene()
+    [busy] = [each for each in left if each.report_of("LEADER_INIT: waited too long")]
+    [other] = [each for each in left if each is not busy]
+    other.services[0].work = work[left.index(other)]  # type: ignore[method-assign]
+    world.until(lambda: other.is_leading_now)
+    world.client(other).message(b"two")
+    world.until(lambda: payloads(other) == [b"one", b"two"])
+    world.run(4 * HEARTBEAT_TIMEOUT_MS)
+    assert payloads(busy) == [b"one"]
+    assert len(logs(busy)) == 1
+    busy.services[0].work = work[left.index(busy)]  # type: ignore[method-assign]
+    world.await_read(b"two")
+    assert not logs(busy)
+
+
+def busy_scene() -> tuple[MembersWorld, list[MemberWorld], list[Callable[[], None]]]:
+    """As :func:`scene` without its leader: one of the others could not lead, as its services are busy.
+
+    All of those are; what they do in a turn is for the test to give back to them.
+    """
+    world, leader, left = scene()
+    leader.die()
+    work = [each.services[0].work for each in left]
+    for member in left:
+        member.services[0].work = lambda: None  # type: ignore[method-assign]
+    world.until(lambda: any(each.report_of("LEADER_INIT: waited too long") for each in left))
+    return world, left, work
+
+
+def logs(member: MemberWorld) -> list[PublicationInfo]:
+    """The publications of the log that a member has."""
+    publications = member.cluster.drivers[member.member_id].publications()
+    return [each for each in publications if "alias=log|" in each.channel or each.channel.endswith("alias=log")]
 
 
 @pytest.mark.parametrize("is_early", [False, True])

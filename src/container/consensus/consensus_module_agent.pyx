@@ -318,7 +318,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return work_count
 
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
-        cdef int work_count = self._control.poll(now_ns)
+        cdef int work_count = self._control.poll(now_ns) + self._follower_log.poll()
         cdef Image image
         self._ingress.poll_adds()
         if self._status.state == STATE_ACTIVE:

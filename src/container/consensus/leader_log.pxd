@@ -30,7 +30,7 @@ cdef class LeaderLog:
     cdef int _begin_destination(self, Publication publication, ClusterMember member, int64_t now_ns) except -1
     cdef int _poll_destination(self, ClusterMember member, PendingAdd pending, int64_t now_ns) except -1
     cpdef int close_publishing(self) except -1
+    cdef int leave(self) except -1
     cdef int begin_join(self, int64_t log_position, int32_t session_id, bint is_startup) except -1
     cdef bint poll_join(self) except -1
-    cdef bint is_joining(self) noexcept
     cpdef int close_join(self) except -1

@@ -121,6 +121,16 @@ cdef class LeaderLog:
             pending.close()
         return 0
 
+    cdef int leave(self) except -1:
+        """Publish no more. The publication closes once services that are to join it have done so."""
+        cdef Publication publication = self._publisher.publication
+        self.close_publishing()
+        if publication is not None and self._joins.is_awaited(publication.session_id):
+            self._joins.keep(self._publisher.release().close)
+        else:
+            self._publisher.close()
+        return 0
+
     cdef int begin_join(self, int64_t log_position, int32_t session_id, bint is_startup) except -1:
         """Record the publication, and have the services join it where the term begins."""
         self._join = self._record_and_join(log_position, session_id, is_startup)
@@ -133,10 +143,6 @@ cdef class LeaderLog:
         except StopIteration:
             self._join = None
         return self._join is None
-
-    cdef bint is_joining(self) noexcept:
-        """Whether a join has begun, and has not ended well."""
-        return self._join is not None
 
     cpdef int close_join(self) except -1:
         """Give a join up."""
@@ -158,7 +164,7 @@ cdef class LeaderLog:
             raise
         yield from self._joins.join(
             log_position, INT64_MAX, session_id, settings.log_stream_id, is_startup, LEADER,
-            channels.local_log_channel(settings.log_channel, self._channel_tag, session_id))
+            channels.local_log_channel(settings.log_channel, self._channel_tag, session_id), None)
 
 
 seal((LeaderLog,))

@@ -44,6 +44,13 @@ cdef class LogPublisher:
         if previous is not None:
             previous.close()
 
+    def release(self):
+        """Append to none from now on; return the publication (Publication), which is the caller's to close then."""
+        cdef Publication publication = self._publication
+        self._publication = None
+        self._long_messages.clear()
+        return publication
+
     @property
     def publication(self):
         """The log's publication (Publication), or None while this member does not lead."""

@@ -83,8 +83,8 @@ cdef class MemberElectionHost:
         self._publisher, self._announcer, self._follower_log = publisher, announcer, follower_log
         self._following, self._catchups = following, catchups
         self._preparation = TermPreparation(
-            context, status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log, follower_log,
-            catchups, joins, snapshots, upkeep)
+            context, status, sessions, ingress, log_adapter, recording, commit, leader_log, follower_log, catchups,
+            snapshots, upkeep)
         self._truncation = LogTruncation(context, archive)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns

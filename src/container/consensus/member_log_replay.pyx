@@ -96,7 +96,7 @@ cdef class MemberLogReplay:
         self._log_adapter.join(self._replay.image, self._replay.subscription)
         yield from self._joins.join(
             log_position, self._stop_position, self._replay.image.session_id, settings.replay_stream_id, True, FOLLOWER,
-            self._replay.subscription.channel)
+            self._replay.subscription.channel, self._replay.image)
 
     cdef int _poll(self) except -1:
         """Read it, and let the services read as far."""

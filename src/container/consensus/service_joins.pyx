@@ -5,6 +5,8 @@ from container.common.sealed cimport seal
 from container.consensus.member_services cimport MemberServices
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.steps cimport Deadline
+from container.errors import ClusterEvent
+from container.transport.streams cimport Image
 from container.transport.transport_seam cimport Client
 
 cdef enum:
@@ -47,10 +49,16 @@ cdef class ServiceJoins:
         return 0
 
     def join(self, int64_t log_position, int64_t max_log_position, int32_t session_id, int32_t stream_id,
-             bint is_startup, int role, str channel not None):
-        """Have the services join a log, and wait until each has acked its first position, however long that takes."""
+             bint is_startup, int role, str channel not None, Image image):
+        """Have the services join a log, and wait until each has acked its first position, however long that takes.
+
+        ``image`` is this member's own of the log; None for a publication of its own. Raises ClusterEvent where that has
+        gone by the time that the services can be asked: they would wait for theirs for ever.
+        """
         # The acks of two joins may be equal: there is no second one before that of an election that failed is acked.
         yield from self.await_joined()
+        if image is not None and image.is_closed():
+            raise ClusterEvent(f"the log has gone that services were to join: sessionId={session_id}")
         self._deadline.begin("room on the control channel to the services")
         while not self._services.proxy.join_log(
                 log_position, max_log_position, self._member_id, session_id, stream_id, is_startup, role, channel):

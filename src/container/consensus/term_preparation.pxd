@@ -9,11 +9,9 @@ from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.leader_log cimport LeaderLog
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_commit cimport LogCommit
-from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport MemberStatus
-from container.consensus.service_joins cimport ServiceJoins
 from container.consensus.session_manager cimport SessionManager
 
 
@@ -23,13 +21,11 @@ cdef class TermPreparation:
     cdef SessionManager _sessions
     cdef IngressAdapter _ingress
     cdef LogAdapter _log_adapter
-    cdef LogPublisher _log_publisher
     cdef LogRecording _recording
     cdef LogCommit _commit
     cdef LeaderLog _leader_log
     cdef FollowerLog _follower_log
     cdef FollowerCatchups _catchups
-    cdef ServiceJoins _joins
     cdef MemberSnapshots _snapshots
     cdef ArchiveUpkeep _upkeep
     cdef object _work                           # generator; None: none is in progress

@@ -10,11 +10,9 @@ from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.leader_log cimport LeaderLog
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_commit cimport LogCommit
-from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_snapshots cimport MemberSnapshots
 from container.consensus.member_status cimport FOLLOWER, MemberStatus
-from container.consensus.service_joins cimport ServiceJoins
 from container.consensus.session_manager cimport SessionManager
 from container.transport.frames cimport NULL_VALUE
 
@@ -27,20 +25,20 @@ cdef class TermPreparation:
 
     Args:
         context: concluded (ConsensusModuleContext).
-        status, sessions, ingress, log_adapter, log_publisher, recording, commit, leader_log, follower_log, catchups,
-            joins, snapshots, upkeep: of this member.
+        status, sessions, ingress, log_adapter, recording, commit, leader_log, follower_log, catchups, snapshots,
+            upkeep: of this member.
     """
 
     def __init__(self, context, MemberStatus status not None, SessionManager sessions not None,
-                 IngressAdapter ingress not None, LogAdapter log_adapter not None, LogPublisher log_publisher not None,
-                 LogRecording recording not None, LogCommit commit not None, LeaderLog leader_log not None,
-                 FollowerLog follower_log not None, FollowerCatchups catchups not None, ServiceJoins joins not None,
-                 MemberSnapshots snapshots not None, ArchiveUpkeep upkeep not None):
+                 IngressAdapter ingress not None, LogAdapter log_adapter not None, LogRecording recording not None,
+                 LogCommit commit not None, LeaderLog leader_log not None, FollowerLog follower_log not None,
+                 FollowerCatchups catchups not None, MemberSnapshots snapshots not None,
+                 ArchiveUpkeep upkeep not None):
         self._counters, self._status = context.counters, status
         self._sessions, self._ingress, self._log_adapter = sessions, ingress, log_adapter
-        self._log_publisher, self._recording, self._commit = log_publisher, recording, commit
+        self._recording, self._commit = recording, commit
         self._follower_log, self._catchups = follower_log, catchups
-        self._leader_log, self._joins, self._snapshots, self._upkeep = leader_log, joins, snapshots, upkeep
+        self._leader_log, self._snapshots, self._upkeep = leader_log, snapshots, upkeep
 
     cdef int begin(self, int64_t log_position) except -1:
         """Begin, and give up what had begun; :meth:`poll` looks after it."""
@@ -70,16 +68,12 @@ cdef class TermPreparation:
         self._status.set_role(FOLLOWER)
         self._ingress.close()
         self._catchups.stop_all()
-        if self._leader_log.is_joining() or self._follower_log.is_joining():
-            self._leader_log.close_join()
-            self._follower_log.close_join()
-            # Services that are to join the log wait for it: it stays until they have. Upstream waits in one turn.
-            yield from self._joins.await_joined()
+        self._leader_log.close_join()
+        self._follower_log.close_join()
         self._snapshots.give_up()
         self._log_adapter.leave()
         yield from self._follower_log.leave()
-        self._leader_log.close_publishing()
-        self._log_publisher.close()
+        self._leader_log.leave()
         self._counters.control_toggle.set(TOGGLE_INACTIVE)
         self._recording.reset()
         self._upkeep.close()
