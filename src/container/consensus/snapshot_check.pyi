@@ -8,7 +8,7 @@ from container.consensus.steps import Deadline
 from container.transport.transport_seam import Client
 
 class NamedSnapshot(Protocol):
-    """What a snapshot is named as."""
+    """A snapshot as its owner names it."""
 
     @property
     def recording_id(self) -> int: ...

@@ -1,6 +1,6 @@
 """A copied snapshot, read up to its end marker: whether it is the one that its owner has named.
 
-Whoever names a snapshot may be wrong, and a node that starts from the copy would find that out, or never. A service's
+A name may be wrong, and a node that starts from the copy would find that out, or never. A service's
 own state lies behind the end marker and is not read: it has no marker of its own, and may be long. Nor do markers have
 the id of a service: whether two services' snapshots are exchanged shows nowhere. Upstream copies what is named.
 """
