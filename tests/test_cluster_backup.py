@@ -708,7 +708,8 @@ def test_a_replay_of_the_copy_that_ends_early_ends_the_round(world: MemoryWorld,
     """Somebody has stopped it, or the archive has found a damaged frame; before the next round it is deleted."""
     member.take_snapshot(length=200 * FRAME)
     backup = Backup(world, member)
-    replayer, seen = backup.archive.conductor.replayer, []
+    replayer = backup.archive.conductor.replayer
+    seen: list[int] = []
 
     def stop_in_the_middle() -> None:
         for each in backup.archive.store.catalog.recording_ids():
