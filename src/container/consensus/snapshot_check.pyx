@@ -42,7 +42,6 @@ cdef class SnapshotMarks(FragmentHandler):
     cdef bint is_ended
     cdef str fault                          # None: there is none so far
 
-
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef sbe.MessageHeader message
         cdef bint is_read = sbe.sbe_read_header(buffer, length, &message) >= 0
