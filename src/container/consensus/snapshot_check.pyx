@@ -34,7 +34,7 @@ cdef str _described(int64_t type_id, int64_t log_position, int64_t leadership_te
     return f"{owner} at {log_position} in term {leadership_term_id}"
 
 
-cdef class SnapshotMarks(FragmentHandler):
+cdef class _SnapshotMarks(FragmentHandler):
     cdef int64_t _type_id
     cdef int64_t _log_position
     cdef int64_t _leadership_term_id
@@ -98,7 +98,7 @@ def check_snapshot(
         ArchiveError: the archive refuses, or finds it damaged.
         TimedOutError: it makes no progress.
     """
-    cdef SnapshotMarks marks = SnapshotMarks.__new__(SnapshotMarks)
+    cdef _SnapshotMarks marks = _SnapshotMarks.__new__(_SnapshotMarks)
     marks._type_id = TYPE_CONSENSUS_MODULE if snapshot.service_id == CONSENSUS_MODULE_SERVICE_ID else TYPE_SERVICE
     marks._log_position, marks._leadership_term_id = snapshot.log_position, snapshot.leadership_term_id
     if stop_position > 0:
@@ -111,7 +111,7 @@ def check_snapshot(
 
 def _read(
         AsyncArchive archive, Client client, Deadline deadline, int64_t recording_id, int64_t stop_position,
-        str channel, int32_t stream_id, SnapshotMarks marks):
+        str channel, int32_t stream_id, _SnapshotMarks marks):
     cdef FragmentAssembler assembler = FragmentAssembler(marks)
     cdef ReplayImage replay
     cdef int64_t position = 0
@@ -139,4 +139,4 @@ def _read(
         archive.forget(replay.request)
 
 
-hide((SnapshotMarks,))
+hide((_SnapshotMarks,))

@@ -9,7 +9,7 @@ the copy immediately, and what it has left is deleted later (log_orphans.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from container.archive.client.archive_connection import ArchiveRequest
 from container.archive.client.archive_events import RecordingSignal, RecordingSignalEvent
@@ -21,8 +21,25 @@ from container.errors import ClusterError
 from container.files.recording_log import NULL_POSITION, NULL_VALUE
 from container.transport.transport_seam import Client
 
-if TYPE_CHECKING:
-    from container.consensus.snapshot_check import NamedSnapshot
+
+class NamedSnapshot(Protocol):
+    """A snapshot as its owner names it."""
+
+    @property
+    def recording_id(self) -> int:
+        """The recording in its archive."""
+
+    @property
+    def leadership_term_id(self) -> int:
+        """The term in which it was taken."""
+
+    @property
+    def log_position(self) -> int:
+        """The log position that it represents."""
+
+    @property
+    def service_id(self) -> int:
+        """Whose it is; -1 for the consensus module's."""
 
 
 def snapshot_name(snapshot: NamedSnapshot) -> str:
