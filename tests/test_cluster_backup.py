@@ -55,6 +55,15 @@ class SetClock:
         return getattr(self._transport, name)
 
 
+def behind(world: MemoryWorld, member: Member) -> tuple[Backup, int, int]:
+    """A backup of a member whose commit counter stays behind its snapshot; the positions of both."""
+    before = member.commit.value
+    position = member.grow(4 * FRAME)
+    member.take_snapshot()
+    seam.set_counter(member.commit, before)
+    return Backup(world, member), before, position
+
+
 def entries(backup: Backup) -> list[tuple[int, int, int]]:
     """Term, position and service of each entry; of a term the service is -2."""
     return [
@@ -276,11 +285,7 @@ def test_older_snapshots_than_the_copy_has_are_left(world: MemoryWorld, member: 
 
 def test_nothing_is_entered_before_the_log_is_recorded_so_far(world: MemoryWorld, member: Member) -> None:
     """The member's commit position is behind its snapshot: nothing of the copy counts until it is there."""
-    before = member.commit.value
-    position = member.grow(4 * FRAME)
-    member.take_snapshot()
-    seam.set_counter(member.commit, before)
-    backup = Backup(world, member)
+    backup, before, position = behind(world, member)
     backup.until(lambda: backup.machine.position == before)
     for _ in range(100):
         world.turn()
@@ -293,11 +298,7 @@ def test_nothing_is_entered_before_the_log_is_recorded_so_far(world: MemoryWorld
 
 def test_a_log_that_is_not_recorded_further_begins_again_and_goes_on(world: MemoryWorld, member: Member) -> None:
     """The recorded part is not copied twice, although no recording log names it yet."""
-    before = member.commit.value
-    position = member.grow(4 * FRAME)
-    member.take_snapshot()
-    seam.set_counter(member.commit, before)
-    backup = Backup(world, member)
+    backup, before, position = behind(world, member)
     backup.until_state(BackupState.RESET_BACKUP)
     assert backup.failures() == [f"no progress within 0.5 s: the log is recorded up to {before}, needed is {position}"]
     seam.set_counter(member.commit, position)
@@ -335,11 +336,7 @@ def test_a_log_that_begins_behind_the_next_members_snapshot_begins_anew(world: M
 
 
 def test_a_recording_that_nothing_names_yet_may_be_gone(world: MemoryWorld, member: Member) -> None:
-    before = member.commit.value
-    position = member.grow(4 * FRAME)
-    member.take_snapshot()
-    seam.set_counter(member.commit, before)
-    backup = Backup(world, member)
+    backup, _, position = behind(world, member)
     backup.until_state(BackupState.RESET_BACKUP)
     recording_id = backup.machine._log_recording_id
     world.until(lambda: not backup.archive.store.is_active(recording_id))
@@ -354,11 +351,7 @@ def test_a_recording_that_nothing_names_yet_is_found_after_many_failures(
     world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round notes what it copies, and of many notes the oldest ones go."""
-    before = member.commit.value
-    position = member.grow(4 * FRAME)
-    member.take_snapshot()
-    seam.set_counter(member.commit, before)
-    backup = Backup(world, member)
+    backup, _, position = behind(world, member)
     backup.until_state(BackupState.RESET_BACKUP)
     with monkeypatch.context() as patched:
         patched.setattr(SnapshotCopy, "_until_whole", refused)

@@ -260,7 +260,7 @@ class ClusterBackupMachine:
         what = {} if last is None else {last.recording_id: "the log"}
         if latest is not None:
             what |= {
-                each.recording_id: f"the snapshot of service {each.service_id} at {each.log_position}"
+                each.recording_id: snapshot_name(each)
                 for each in log.entries
                 if each.is_valid_snapshot and each.log_position == latest.log_position
             }

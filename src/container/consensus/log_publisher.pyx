@@ -38,9 +38,8 @@ cdef class LogPublisher:
 
     def set_publication(self, Publication publication):
         """Append to this publication (exclusive) from now on, and close the one before; None: to none."""
-        cdef Publication previous = self._publication
+        cdef Publication previous = self.release()
         self._publication = publication
-        self._long_messages.clear()
         if previous is not None:
             previous.close()
 
