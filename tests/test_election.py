@@ -1540,6 +1540,15 @@ def test_a_term_that_its_leader_never_opened_is_dropped() -> None:
     assert (scene.state, scene.sent("canvass")[-1]) == ("CANVASS", (2, 80, 3))
 
 
+def test_empty_terms_before_such_a_term_are_dropped_with_it() -> None:
+    """Else each takes an answer of the leader, and a member that has recorded many is long in coming."""
+    scene = Scene(term=5, base=80, position=80)
+    scene.host.bases = {2: 40, 3: 80, 4: 80, 5: 80}
+    scene.canvassed()
+    scene.hear_new_term(log_term=5, term=7, base=120, following=(5, 100, 100), commit=60)
+    assert (scene.sent("drop_empty_terms"), scene.election.log_leadership_term_id) == ([(3,)], 2)
+
+
 def test_what_was_recorded_of_such_a_term_is_truncated_first() -> None:
     scene = Scene(term=3, base=80, position=70, append=90)
     scene.host.bases = {3: 80}

@@ -46,6 +46,18 @@ def test_upstreams_members_alone_lose_what_was_committed_and_the_oracle_says_who
     assert sum(count for (oracle, _), count in found.items() if oracle in ("committed", "applied")) > 0
 
 
+def test_a_term_that_a_member_of_upstreams_ended_behind_its_last_entry_is_upstreams_whoever_copies_it() -> None:
+    assert run_seed("NNJJ", 51923)[1:3] == ("recording log", UPSTREAMS)
+
+
+def test_upstreams_veto_of_an_appointed_leader_does_not_count_as_time_to_heal() -> None:
+    """It leads 80 s later, when a refusal came after the ballot; members of upstream's alone wait as long for that."""
+    _, oracle, blame, text, healing_ms, *_ = run_seed("NNJJ", 38)
+    assert (oracle, blame) == ("", ""), text
+    assert healing_ms is not None
+    assert healing_ms > 80_000
+
+
 @pytest.mark.parametrize("kinds", ["NJJJJ", "NNNJJ", "NNNNN", "JJJJJ"])
 def test_the_others_have_a_leader_soon_when_one_died_early(kinds: str) -> None:
     assert scenes.a_leader_dies_early(kinds) < 10 * S
@@ -115,6 +127,11 @@ def test_a_term_at_the_limit_shuts_no_member_out(kinds: str, times: int) -> None
     cluster = scenes.a_term_is_far_ahead(kinds, MOST_TERMS_AHEAD, times)
     assert max(len(node.disk.terms) for node in cluster.nodes) <= (times + 1) * MOST_MISSING_TERMS
     cluster.oracle.check_end(cluster.nodes)
+
+
+@pytest.mark.parametrize("kinds", ["NNN", "JNN"])
+def test_a_member_drops_its_empty_terms_together(kinds: str) -> None:
+    assert scenes.one_has_recorded_empty_terms(kinds, 128) < 3 * S
 
 
 @pytest.mark.parametrize("kinds", ["NNN", "NNNN", "NNNNN"])

@@ -54,7 +54,7 @@ class Oracle:
     leaders: dict[int, Member] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
     votes: dict[tuple[int, int], int] = field(default_factory=dict)
-    #: Id and base of terms that a member of upstream's has recorded, and that nobody has led so.
+    #: Id and base of terms that a member of upstream's has recorded, and that began or ended elsewhere.
     wrong_terms: set[tuple[int, int]] = field(default_factory=set)
     #: What members of upstream's had, and have no more.
     taken_back: set[tuple[int, Entry]] = field(default_factory=set)
@@ -182,6 +182,8 @@ class Oracle:
             if term.end == term.base or (member.is_java and term.id == -1):
                 continue  # upstream's records a term -1 for what it copies before the first
             if base is not None and self._is_base(member, term.base, base, term.id):
+                if member.is_java and self._has_wrong_end(member, term):
+                    self.wrong_terms.add((term.id, term.base))
                 continue
             if member.is_java and term.id != term_id:
                 self.wrong_terms.add((term.id, term.base))
@@ -190,6 +192,13 @@ class Oracle:
             raise Violation(
                 f"member {member.id} records {term}, {text}", "recording log", self._blame_term(member, term)
             )
+
+    def _has_wrong_end(self, member: Member, term: Term) -> bool:
+        """Whether a term ends behind its last entry, and no native member has said so before."""
+        begin = max(term.base, self.bases[term.id])
+        if term.end == -1 or all(entry[0] == term.id for entry in member.disk.entries[begin : term.end]):
+            return False
+        return not any(not node.is_java and term in node.disk.terms for node in member.cluster.nodes)
 
     def _blame_term(self, member: Member, term: Term) -> str:
         """Whose a term is that is not what happened: a native member records what a leader says of its own."""

@@ -225,6 +225,22 @@ def a_term_is_far_ahead(kinds: str, ahead: int, times: int = 1) -> Cluster:
     return cluster
 
 
+def one_has_recorded_empty_terms(kinds: str, count: int) -> int:
+    """The last one led that many terms and opened none, with less of the log; how long until it follows (ns)."""
+    cluster = cluster_with_log(kinds, 40)
+    *others, last = cluster.nodes
+    del last.disk.entries[20:]
+    last.disk.candidate_term_id = count
+    last.disk.terms = [Term(0, 0, 20), *(Term(term, 20, 20) for term in range(1, count)), Term(count, 20, -1)]
+    for node in others:
+        # Most of those terms are in a gap of their recording logs.
+        node.disk.candidate_term_id = 1_000 + count
+        node.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    last.start()
+    return run_until(cluster, lambda: is_led(cluster))
+
+
 def one_refuses_the_appointed(kinds: str) -> Cluster:
     """The last member, that all others have outlived, led a term that nobody heard of. Member 0 is appointed now."""
     cluster = cluster_with_log(kinds, 20, appointed=0)

@@ -31,6 +31,7 @@ MS = 1_000_000
 TICK_NS = 20 * MS
 APPEND_FLAG_CATCHUP = 1
 _ANY_POSITION = 1 << 60
+_BEFORE_A_LEADER = (ElectionState.CANVASS, ElectionState.NOMINATE, ElectionState.CANDIDATE_BALLOT)
 _AFTER_A_LEADER = (ElectionState.FOLLOWER_REPLAY, ElectionState.FOLLOWER_CATCHUP)
 type Entry = tuple[int, int]
 
@@ -924,14 +925,17 @@ class Cluster:
         if faults.is_one_deaf:
             self._lead_without_one(bound_ns)
         healed_ns = self.now_ns
-        while self.now_ns < healed_ns + bound_ns:
+        vetoed_ns = 0
+        while self.now_ns < healed_ns + bound_ns + min(vetoed_ns, bound_ns):
             self.tick()
+            vetoed_ns += TICK_NS if self._is_vetoed_by_upstream_s_rule() else 0
             if self.is_agreed():
                 self.healing_ns = self.now_ns - healed_ns
                 self.oracle.check_end(self.nodes)
                 return
         if self.oracle.is_lossy:
             return
+        is_upstreams = vetoed_ns > bound_ns or all(self._is_stuck_by_upstream(node) for node in self.nodes)
         states = ", ".join(
             f"{node.id}{'J' if node.is_java else 'N'} {node.election or 'in term ' + str(node.leadership_term_id)}"
             for node in self.nodes
@@ -939,7 +943,7 @@ class Cluster:
         raise Violation(
             f"no leader that all follow, with all healed for {bound_ns // (1000 * MS)} s: {states}",
             "liveness",
-            UPSTREAMS if all(self._is_stuck_by_upstream(node) for node in self.nodes) else OURS,
+            UPSTREAMS if is_upstreams else OURS,
         )
 
     def _lead_without_one(self, bound_ns: int) -> None:
@@ -980,6 +984,22 @@ class Cluster:
             newest = max((each.leadership_term_id for each in self.nodes if not each.is_java), default=-1)
             return newest <= election.leadership_term_id
         return all(each.is_java for each in self.nodes)
+
+    def _is_vetoed_by_upstream_s_rule(self) -> bool:
+        """Whether a member with a newer log refuses the appointed leader, which wins only where that comes too late.
+
+        Beside members of upstream's one refusal outweighs a quorum, as among them.
+        """
+        appointed_id = self.settings.appointed_leader_id
+        if appointed_id == -1 or not any(node.is_java for node in self.nodes):
+            return False
+        appointed = self.nodes[appointed_id]
+        election = appointed.election
+        return (
+            election is not None
+            and election.state in _BEFORE_A_LEADER
+            and any(node.is_up and last_of(node) > last_of(appointed) for node in self.nodes)
+        )
 
     def _has_forgotten_its_term(self) -> bool:
         """Whether the appointed leader is one of upstream's, and died before it recorded a term that a follower has.

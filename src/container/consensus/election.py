@@ -805,7 +805,9 @@ class Election:
             if NULL_POSITION < base < self.append_position:
                 self._begin_truncation(leader, message, base, now_ns)
             else:
-                self._drop_empty_terms(last_term, now_ns)
+                # Those before it are of leaders that were cut off as well, or are heard of again in their order.
+                is_empty = base == self.append_position
+                self._drop_empty_terms(self._first_empty_term() if is_empty else last_term, now_ns)
             return
         # A leader in its election names its own term as the next one even where it is the addressee's. A member that
         # has recorded something of that term then hears of it late, and must not lose it.
