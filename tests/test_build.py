@@ -17,8 +17,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from scripts import aeron_library
+
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RUN = [line for line in (ROOT / "requirements" / "run.in").read_text().splitlines() if not line.startswith("#")]
+"""Packages that an installation needs."""
 PACKAGE_SETS = ("demo", "spark", "test", "check", "docs")
 OTHER_SPARKS = ("spark-4.1", "spark-4.2")
 TOP_LEVEL = PYPROJECT["tool"]["setuptools"]["py-modules"]
@@ -168,7 +172,7 @@ def checkout(directory: Path) -> Path:
     made.mkdir()
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, made)
-    for name in ("schema", "scripts"):
+    for name in ("schema", "scripts", "requirements"):
         shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__"))
     package = made / "src" / "container"
     package.mkdir(parents=True)
@@ -204,7 +208,7 @@ def test_what_pip_builds_of_a_checkout_leaves_it_as_it_is(tmp_path: Path, hook: 
     made = tmp_path / "made"
     made.mkdir()
     program = (
-        f"import sys; sys.path.insert(0, {place!r}); import {backend} as backend\n"
+        f"import sys; sys.path.insert(0, {place!r}); import {backend}; backend = {backend}\n"
         f"wanted = backend.get_requires_for_build_{'sdist' if hook == 'build_sdist' else 'wheel'}()\n"
         f"print(wanted, backend.{hook}('../made'))\n"
     )
@@ -228,6 +232,61 @@ def test_what_pip_builds_of_a_checkout_leaves_it_as_it_is(tmp_path: Path, hook: 
         assert any(re.fullmatch(r"container/small\..+\.so", name) for name in names), names
 
 
+def test_the_same_sources_make_the_same_source_distribution(tmp_path: Path) -> None:
+    directory = checkout(tmp_path)
+    found = []
+    for number, time in enumerate((1_000_000_000, 1_500_000_000)):
+        for path in directory.rglob("*"):
+            os.utime(path, (time, time))
+        made = tmp_path / str(number)
+        made.mkdir()
+        program = f"from scripts import build_backend; print(build_backend.build_sdist({str(made)!r}))"
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=directory, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        found.append((made / done.stdout.split()[-1]).read_bytes())
+    assert found[0] == found[1]
+
+
+def test_sources_of_aeron_that_are_none_are_refused(tmp_path: Path) -> None:
+    directory = checkout(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", "from scripts import build_backend; build_backend.build_wheel('.')"],
+        cwd=directory,
+        env=os.environ | {"AERON_SOURCES": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"AERON_SOURCES={tmp_path}: no sources of Aeron; ")
+
+
+def test_the_library_of_a_wheel_is_found_before_pyaeron(tmp_path: Path) -> None:
+    """A copy of the package without its library, with pyaeron's under that name."""
+    package = tmp_path / "container"
+    shutil.copytree(ROOT / "src" / "container", package, ignore=shutil.ignore_patterns("*.pyx", "*.c", "__pycache__"))
+    library = package / "aeron" / aeron_library.LIBRARY
+    assert not library.exists()
+    program = "from container.aeron import library_path; print(library_path())"
+
+    def found() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": str(tmp_path), "AERON_LIBRARY": ""},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    first = found()
+    shutil.copy(first, library)
+    assert found() == str(library) != first
+
+
 def test_the_page_about_cython_installs_what_its_next_command_needs() -> None:
     """The same that builds the package: a module that cimports from it is built with the Cython of that release."""
     block = (ROOT / "docs" / "cython.md").read_text(encoding="utf-8").partition("```sh\n")[2].partition("```")[0]
@@ -247,7 +306,7 @@ def test_each_extra_has_a_line_on_a_page_that_installs_it() -> None:
 def test_a_python_that_is_too_old_is_named_before_anything_is_installed() -> None:
     """Read as pip reads it: the sentence comes before what only the Python that is needed has."""
     minimum = PYPROJECT["project"]["requires-python"].removeprefix(">=")
-    backend = ROOT / PYPROJECT["build-system"]["backend-path"][0] / f"{PYPROJECT['build-system']['build-backend']}.py"
+    backend = ROOT.joinpath(*PYPROJECT["build-system"]["build-backend"].split(".")).with_suffix(".py")
     program = (
         "import sys; sys.version_info = (3, 11, 7, 'final', 0)\n"
         "sys.modules['setuptools'] = None\n"
@@ -320,7 +379,7 @@ def declared() -> list[Requirement]:
     """Requirements in pyproject.toml: at run time, in extras, for the build and for the checks."""
     project = PYPROJECT["project"]
     groups = [*project["optional-dependencies"].values(), *PYPROJECT["dependency-groups"].values()]
-    lists = [project["dependencies"], PYPROJECT["build-system"]["requires"], *groups]
+    lists = [RUN, PYPROJECT["build-system"]["requires"], *groups]
     return [Requirement(text) for requirements in lists for text in requirements]
 
 

@@ -1,9 +1,9 @@
 """Finds the official Aeron C library, loads it once per process, and turns its errors into exceptions.
 
-Searched in this order: a path that the caller gives, the environment variable ``AERON_LIBRARY``, and the
-extension module of the package ``pyaeron``, which exports the C client and the C media driver. The embedded
-media driver is looked for in ``AERON_DRIVER_LIBRARY``, then in the client's library, then in
-``libaeron_driver`` beside that.
+Searched in this order: a path that the caller gives, the environment variable ``AERON_LIBRARY``, the library
+that a wheel of this package carries, and the extension module of the package ``pyaeron``. Both of the last have
+the C client and the C media driver. The embedded media driver is looked for in ``AERON_DRIVER_LIBRARY``, then
+in the client's library, then in ``libaeron_driver`` beside that.
 """
 import errno
 import glob
@@ -59,6 +59,15 @@ _driver_path = None
 
 # Where it is
 
+_SUFFIX = "dylib" if sys.platform == "darwin" else "so"
+
+
+def _own_library():
+    """Path of the library that a wheel of this package carries; None in an installation from its sources."""
+    path = os.path.join(os.path.dirname(__file__), f"libaeron_driver.{_SUFFIX}")
+    return path if os.path.exists(path) else None
+
+
 def _pyaeron_module():
     """Path of pyaeron's extension module, found without importing it; None when pyaeron is not installed."""
     spec = None
@@ -81,6 +90,9 @@ def _find(path):
     path = os.environ.get("AERON_LIBRARY")
     if path:
         return path, "AERON_LIBRARY"
+    path = _own_library()
+    if path is not None:
+        return path, "of this package"
     path = _pyaeron_module()
     if path is None:
         raise ImportError(
@@ -99,11 +111,10 @@ def _find_driver(path):
         return path, "AERON_DRIVER_LIBRARY"
     if dlsym(_handle, b"aeron_driver_init") != NULL:
         return _path, "the client's library"
-    suffix = "dylib" if sys.platform == "darwin" else "so"
-    for path in sorted(glob.glob(os.path.join(os.path.dirname(_path), f"libaeron_driver.{suffix}*"))):
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(_path), f"libaeron_driver.{_SUFFIX}*"))):
         return path, "beside the client's library"
     raise ImportError(
-        f"{_path} has no media driver, and there is no libaeron_driver.{suffix} beside it; set "
+        f"{_path} has no media driver, and there is no libaeron_driver.{_SUFFIX} beside it; set "
         "AERON_DRIVER_LIBRARY to the path of one, or use pyaeron's library, which has both")
 
 
@@ -381,7 +392,7 @@ def load_library(path=None):
     """Load the Aeron C library, which otherwise happens at first use; once per process.
 
     ``path`` (str or path-like) is that of an official libaeron; None searches ``AERON_LIBRARY``, then
-    pyaeron. Raise ImportError when none is found, it lacks a function or is older than 1.51, and
+    the one in this package's wheel, then pyaeron. Raise ImportError when none is found, it lacks a function or is older than 1.51, and
     ConfigurationError when a library of another path is loaded already.
     """
     ensure_client(path)

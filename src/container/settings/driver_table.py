@@ -78,7 +78,7 @@ class DriverSettings:
         "aeron.library",
         "Path of the library with the C driver; not for Java's node.",
         None,
-        shown="the one inside the package pyaeron",
+        shown="the wheel's own, else that of the package pyaeron",
     )
 
 

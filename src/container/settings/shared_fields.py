@@ -22,7 +22,10 @@ AERON_DIR: Any = path_field(
     "aeron.dir", "Directory of the media driver.", None, shown="the driver's own default for this user"
 )
 AERON_LIBRARY: Any = path_field(
-    "aeron.library", "Path of the Aeron C client's library.", None, shown="the one inside the package pyaeron"
+    "aeron.library",
+    "Path of the Aeron C client's library.",
+    None,
+    shown="the wheel's own, else that of the package pyaeron",
 )
 DRIVER_TIMEOUT_MS: Any = number_field(
     "aeron.driver.timeout",
