@@ -103,7 +103,7 @@ def compile_library(tree: Path, target: Path) -> None:
 
 
 def bill_of_materials(version: str) -> str:
-    """What a wheel with the library is made of beside this project, as CycloneDX (PEP 770 says where it goes)."""
+    """The release of Aeron in a wheel, as a bill of materials in the form of CycloneDX; PEP 770 says where it goes."""
     return json.dumps(
         {
             "bomFormat": "CycloneDX",

@@ -99,7 +99,7 @@ def _add_license(sources: Path) -> None:
 
 
 def _add_bill_of_materials(wheel: Path, text: str) -> None:
-    """Pack a wheel anew with the bill where tools look for it."""
+    """Add the bill of materials to a wheel, in the directory that PEP 770 names."""
     with tempfile.TemporaryDirectory(prefix="aeron-wheel-") as directory:
 
         def run(*arguments: str) -> None:

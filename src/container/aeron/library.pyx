@@ -392,8 +392,8 @@ def load_library(path=None):
     """Load the Aeron C library, which otherwise happens at first use; once per process.
 
     ``path`` (str or path-like) is that of an official libaeron; None searches ``AERON_LIBRARY``, then
-    the one in this package's wheel, then pyaeron. Raise ImportError when none is found, it lacks a function or is older than 1.51, and
-    ConfigurationError when a library of another path is loaded already.
+    the one in this package's wheel, then pyaeron. Raise ImportError when none is found, it lacks a function or
+    is older than 1.51, and ConfigurationError when a library of another path is loaded already.
     """
     ensure_client(path)
 
