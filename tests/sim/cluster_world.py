@@ -100,9 +100,9 @@ ALLOCATED, RECORDING_POSITION = 1, 100
 """A state of a counter, and the type of those of recordings."""
 LOOK_TURNS = 64
 """Counters of recordings are looked for again once in as many turns."""
-REST_LIMIT_MS = 20_000
-"""The longest time until members hold no more than they need at rest."""
-FIRST_PARK_NS, LONGEST_PARK_NS = MS, 16 * MS
+REST_LIMIT_MS, REST_LOOK_MS = 20_000, 100
+"""The longest time until members hold no more than they need at rest, and how often they are looked at."""
+FIRST_PARK_NS, LONGEST_PARK_NS, PARK_FACTOR = MS, 32 * MS, 4
 WAKE_NS = 20_000
 MOST_CLIENTS = 4
 MOST_MEMBERS = 7
@@ -539,7 +539,7 @@ class Member(node_world.World):
         else:
             self._streak = 0
             self._due(now_ns + self._park_ns)
-            self._park_ns = min(2 * self._park_ns, LONGEST_PARK_NS)
+            self._park_ns = min(PARK_FACTOR * self._park_ns, LONGEST_PARK_NS)
 
     def _work(self, life: Life) -> int:
         work = 0
@@ -1036,8 +1036,8 @@ class World:
         """Let time pass."""
         self.until(None, duration_ms)
 
-    def until(self, is_done: Callable[[], bool] | None, limit_ms: int) -> bool:
-        """Let time pass until something is so, or the limit is over: False then."""
+    def until(self, is_done: Callable[[], bool] | None, limit_ms: int, look_ms: int = 1) -> bool:
+        """Let time pass until something is so, or the limit is over: False then. It is looked at so often."""
         end_ns = self.time.now_ns + limit_ms * MS
         over: list[bool] = []
         self.scheduler.at(end_ns, over.append, True)
@@ -1047,7 +1047,7 @@ class World:
             if is_done is not None and self.time.now_ns >= next_ns:
                 if is_done():
                     return True
-                next_ns = self.time.now_ns + MS
+                next_ns = self.time.now_ns + look_ms * MS
         return is_done is not None and is_done()
 
     def await_(self, is_done: Callable[[], bool], limit_ms: int, what: str) -> None:
@@ -1577,7 +1577,7 @@ class World:
         def differing() -> list[Member]:
             return [each for each in self.members if not each.is_up or each.resources() != expected[each.is_leading]]
 
-        if not self.until(lambda: not differing(), REST_LIMIT_MS):
+        if not self.until(lambda: not differing(), REST_LIMIT_MS, REST_LOOK_MS):
             for member in differing():
                 who = f"m{member.member_id}, which {'leads' if member.is_leading else 'follows'},"
                 check_resources(who, member.resources(), expected[member.is_leading])

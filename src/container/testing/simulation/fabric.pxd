@@ -4,11 +4,12 @@ from libc.stdint cimport int64_t, uint64_t
 from container.testing.memory.memory_log cimport MemoryImage, MemoryLog, ReaderListener
 from container.testing.memory.memory_stream cimport MemoryStream, StreamSender
 from container.testing.memory.memory_transport cimport MemoryClient, MemoryDriver, MemoryNetwork, MemorySubscription
+from container.testing.simulation.scheduler cimport Scheduler
 from container.testing.simulation.virtual_time cimport Draws, Trace, VirtualTime
 
 
 cdef class Fabric:
-    cdef readonly object scheduler
+    cdef readonly Scheduler scheduler
     cdef readonly VirtualTime time
     cdef readonly Draws draws
     cdef readonly Trace trace

@@ -17,6 +17,7 @@ from container.testing.memory.memory_stream cimport MemoryStream
 from container.testing.memory.memory_transport cimport (
     MemoryClient, MemoryDriver, MemoryNetwork, MemoryPublication, MemorySubscription,
 )
+from container.testing.simulation.scheduler cimport Scheduler
 from container.testing.simulation.virtual_time cimport Draws, NodeClock, Trace
 
 __all__ = ["Fabric"]
@@ -49,7 +50,7 @@ cdef class Fabric:
     ConfigurationError for a negative latency or window, and for other times that are not positive.
     """
 
-    def __init__(self, scheduler not None, Draws draws not None, *, Trace trace=None, int64_t latency_ns=50_000,
+    def __init__(self, Scheduler scheduler not None, Draws draws not None, *, Trace trace=None, int64_t latency_ns=50_000,
                  int64_t mean_latency_ns=200_000, int64_t receiver_window=0, int64_t heartbeat_ns=100_000_000,
                  int64_t status_ns=200_000_000, int64_t image_liveness_ns=10_000_000_000,
                  int64_t connection_timeout_ns=5_000_000_000, int64_t linger_ns=5_000_000_000,
@@ -210,7 +211,7 @@ cdef class Wire:
             return 0
         delay_ns = self.fabric.draws.delay_ns(self.stream, key, path.least_ns, path.mean_ns)
         self.last_ns = max(self.last_ns + 1, now_ns + delay_ns)
-        self.fabric.scheduler.at(self.last_ns, self._arrive, kind, action, arguments)
+        self.fabric.scheduler.add(self.last_ns, self._arrive, (kind, action, arguments))
         return 0
 
     def _arrive(self, int kind, action, tuple arguments):
@@ -218,7 +219,7 @@ cdef class Wire:
             return
         if self.path.clogged_until_ns > self.fabric.time.now_ns:
             self.last_ns = max(self.last_ns + 1, self.path.clogged_until_ns)
-            self.fabric.scheduler.at(self.last_ns, self._arrive, kind, action, arguments)
+            self.fabric.scheduler.add(self.last_ns, self._arrive, (kind, action, arguments))
             return
         if self.fabric.trace is not None:
             self.fabric.trace.note(
