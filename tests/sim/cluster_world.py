@@ -17,14 +17,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import greenlet
-
-from container.clustered_service_container import ClusteredServiceContainer
 from container.consensus.election_host import ElectionState
 from container.errors import AgentTermination, ContainerError, MarkFileError
 from container.storage.storage_seam import READ_ONLY
 from container.testing.memory import transport_probe as seam
-from container.testing.memory.memory_log import MemoryImage
 from container.testing.memory.memory_transport import (
     MemoryClient,
     MemoryCounter,
@@ -34,6 +30,8 @@ from container.testing.memory.memory_transport import (
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
+from container.testing.simulation.taps import Taps
+from container.testing.simulation.turns import NodeTurns, Strand
 from container.testing.simulation.virtual_time import Draws, NodeClock, ParkingIdleStrategy, Trace, VirtualTime
 from container.transport.idle_strategy import IdleStrategy
 from tests.sim import node_world
@@ -70,7 +68,6 @@ from tests.sim.node_world import (
     SHUTDOWN,
     SNAPSHOT,
     SUSPEND,
-    Killed,
     Life,
     Recorder,
 )
@@ -249,47 +246,6 @@ def _with_more(plan: Plan) -> Plan:
     return replace(plan, operations=tuple(found))
 
 
-class Strand:
-    """Runs turns on a stack of their own, for whoever takes them may wait inside one."""
-
-    def __init__(self, turn: Callable[[], int]) -> None:
-        self.take_turn = turn
-        self.is_killed = False
-        self._greenlet = greenlet.greenlet(self._run)
-
-    def turn(self) -> int:
-        """Let it go on until it waits or has ended its turn; how much it did."""
-        if self._greenlet.dead:
-            return 0
-        self._greenlet.parent = greenlet.getcurrent()
-        return self._greenlet.switch() or 0
-
-    def wait(self) -> None:
-        """Let others run; called inside its turn."""
-        self._greenlet.parent.switch(0)
-        if self.is_killed:
-            raise Killed
-
-    def kill(self) -> None:
-        """Unwind it: whatever it held has no effect by now."""
-        self.is_killed = True
-        for _ in range(100):
-            if not self._greenlet or self._greenlet.dead:
-                return
-            self.turn()
-        raise RuntimeError("who was killed waits again and again")
-
-    def _run(self) -> None:
-        try:
-            while not self.is_killed:
-                self._greenlet.parent.switch(self.take_turn())
-        except Killed:
-            pass
-        except BaseException:
-            if not self.is_killed:
-                raise
-
-
 class Member(node_world.World):
     """A node of the cluster; it is due at times of its own."""
 
@@ -301,7 +257,8 @@ class Member(node_world.World):
         self.host = f"m{member_id}"
         self.log, self.stats = cluster.log, cluster.stats
         self.is_up = False
-        self.strands: dict[int, Strand] = {}
+        self._parts: NodeTurns | None = None
+        """Of this life, while it is up."""
         self.turns = 0
         self.paused_until_ns = 0
         self.committed_in_life = 0
@@ -313,7 +270,7 @@ class Member(node_world.World):
         """Turns without a pause."""
         self._counter_ids: dict[str, int] = {}
         self._election_state = 0
-        self._taps: dict[MemoryPublication, MemoryImage] = {}
+        self._taps: Taps | None = None
         """What reads along what its consensus module sends to others, and asks its archive for."""
         self._acks: dict[int, Acks] = {}
         """The acks of each of its services in this life."""
@@ -329,12 +286,8 @@ class Member(node_world.World):
         """How many seconds more it may wait until that is safe."""
         self.terms_at_end = 0
         """The last term that any member had voted in when this one ended."""
-        self._lost: set[int] = set()
-        """Parts that have died alone."""
         self._severed: list[MemoryClient] = []
         """Of those parts."""
-        self._closing: set[int] = set()
-        """Services that are to end at their next turn."""
         self._ending_life: Life | None = None
 
     # Its life.
@@ -380,8 +333,8 @@ class Member(node_world.World):
 
     def _idle_of_service(self, number: int) -> Callable[[], IdleStrategy]:
         def wait() -> None:
-            self.node_clock.begin_turn()
-            self.strands[number].wait()
+            assert self._parts is not None
+            self._parts.wait(number)
 
         return lambda: ParkingIdleStrategy(wait)
 
@@ -391,12 +344,10 @@ class Member(node_world.World):
     def start(self) -> None:
         """Start the node on its machine."""
         self.is_faulty = False
-        self._lost.clear()
         self._severed.clear()
-        self._closing.clear()
         self.errors.clear()
         self.committed_in_life = 0
-        self._taps.clear()
+        self._taps = None
         self._recorded.clear()
         self._acks = {number: Acks() for number in range(self.plan.services)}
         self.storage = self.disk.process()
@@ -424,21 +375,15 @@ class Member(node_world.World):
             "election_state",
         )
         self._counter_ids = {name: getattr(counters, name).counter_id for name in names}
-        self.strands = {number: Strand(self._turn_of(each)) for number, each in enumerate(life.services)}
-        self._strand_of = {id(each): strand for each, strand in zip(life.services, self.strands.values(), strict=True)}
+        self._taps = Taps(life.clients[1:], TAPPED)
+        orders = itertools.permutations(range(len(life.parts)))
+        ids = list(self._counter_ids.values())
+        self._parts = NodeTurns(life.parts, orders, self.node_clock, life.storage, self.driver.counters, ids)
         self._recording_id = -1
         self.is_up = True
         self.stats["starts"] += 1
         self.cluster.check_member(self)
         self._due(self.cluster.time.now_ns)
-
-    def _turn_of(self, container: ClusteredServiceContainer) -> Callable[[], int]:
-        def turn() -> int:
-            if id(container) in self._closing:
-                container.close()
-            return container.invoke()
-
-        return turn
 
     def _on_failed_start(self, error: Exception) -> None:
         if not (self.is_faulty or isinstance(error, MarkFileError)):
@@ -466,9 +411,8 @@ class Member(node_world.World):
         self.is_up = False
         self.calls_left = self.turns_left = -1
         self._turn += 1
-        for strand in self.strands.values():
-            strand.kill()
-        self.strands = {}
+        if self._parts is not None:
+            self._parts.kill()
         self.fault, self.disk.capacity = None, CAPACITY
         # A cut that was planned for a later call of the disk has not come.
         is_machine_down, self.is_power_cut = self.is_power_cut and not is_in_order, False
@@ -516,7 +460,9 @@ class Member(node_world.World):
             self._due(self.paused_until_ns)
             return
         self.turns += 1
-        work = self._work(life)
+        parts = self._parts
+        assert parts is not None
+        work = parts.take(cluster.draws.below(_ORDER + self.member_id, self.turns, len(life.orders)))
         if not life.storage.is_dead and self.turns_left > 0:
             self.turns_left -= 1
             if self.turns_left == 0:
@@ -524,11 +470,14 @@ class Member(node_world.World):
         if life.storage.is_dead:
             self.bury()
             return
-        self.observe(has_sent=work > 0)
-        self._crash_soon_in_election()
+        # A service that waits has done something, and has not ended its turn.
+        if parts.has_news() or work > 0 or cluster.history.has_states:
+            self.observe(has_sent=work > 0)
+            self._crash_soon_in_election()
         if self.errors:
             self._check_errors()
-        self._check_parts()
+        if parts.has_ended():
+            self._check_parts()
         if work > 0:
             least_us, mean_us = cluster.plan.turn_us
             self._park_ns = FIRST_PARK_NS
@@ -540,23 +489,6 @@ class Member(node_world.World):
             self._streak = 0
             self._due(now_ns + self._park_ns)
             self._park_ns = min(PARK_FACTOR * self._park_ns, LONGEST_PARK_NS)
-
-    def _work(self, life: Life) -> int:
-        work = 0
-        order = self.cluster.draws.below(_ORDER + self.member_id, self.turns, len(life.orders))
-        for part in life.orders[order]:
-            if life.storage.is_dead:
-                break
-            self.node_clock.begin_turn()
-            strand = self._strand_of.get(id(part))
-            if id(part) in self._lost:
-                continue
-            try:
-                work += part.invoke() if strand is None else strand.turn()
-            except Exception:
-                if not life.storage.is_dead:
-                    raise
-        return work
 
     def step(self) -> None:
         """Nobody waits by letting the others take turns here."""
@@ -574,7 +506,11 @@ class Member(node_world.World):
     @property
     def is_incomplete(self) -> bool:
         """A part has died alone or has ended, and the others are about to follow."""
-        return bool(self._lost) or self._ending_life is self.life
+        return self._has_lost or self._ending_life is self.life
+
+    @property
+    def _has_lost(self) -> bool:
+        return self._parts is not None and self._parts.has_lost
 
     @property
     def is_leading(self) -> bool:
@@ -606,7 +542,7 @@ class Member(node_world.World):
         history = self.cluster.history
         has_leader = module.context.agent.has_leader
         if has_sent:
-            self._read_along(is_electing=not has_leader)
+            self._read_along()
             self._look_at_recordings()
         position = self.value("commit_position")
         if position != self.committed_in_life:
@@ -639,27 +575,18 @@ class Member(node_world.World):
             self.calls_left = self.random.randint(1, self.random.choice([5, 30]))
             self.is_power_cut = self.may_lose_power and self.random.random() < 0.5
 
-    def _read_along(self, *, is_electing: bool) -> None:
-        """Read what its consensus module has sent; it adds publications to other members only in an election."""
-        if is_electing or not self._taps:
-            publications = [each for each in self.life.clients[1].open_resources if isinstance(each, MemoryPublication)]
-            for client in self.life.clients[2:]:
-                publications += [each for each in client.open_resources if isinstance(each, MemoryPublication)]
-            for each in publications:
-                # Services share one.
-                if each.log.stream_id in TAPPED and all(each.log is not known.log for known in self._taps):
-                    self._taps[each] = MemoryImage(each.log)
-        for publication, image in self._taps.items():
-            if seam.position(image) < publication.log.tail_position:
-                history = self.cluster.history
-                for message, _ in seam.poll(image, 1_000):
-                    if publication.log.stream_id == CONSENSUS_STREAM_ID:
-                        history.on_consensus_message(self, message)
-                    elif publication.log.stream_id == SERVICE_STREAM_ID:
-                        self._on_service_message(message)
-                    elif self.value("election_state") == ElectionState.FOLLOWER_REPLAY:
-                        self._find_recording()
-                        history.on_archive_request(self, self._recording_id, message, self.cluster.members)
+    def _read_along(self) -> None:
+        """Read what its consensus module and its services have sent."""
+        assert self._taps is not None
+        history = self.cluster.history
+        for stream_id, message in self._taps.read():
+            if stream_id == CONSENSUS_STREAM_ID:
+                history.on_consensus_message(self, message)
+            elif stream_id == SERVICE_STREAM_ID:
+                self._on_service_message(message)
+            elif self.value("election_state") == ElectionState.FOLLOWER_REPLAY:
+                self._find_recording()
+                history.on_archive_request(self, self._recording_id, message, self.cluster.members)
 
     def _on_service_message(self, message: bytes) -> None:
         number = int.from_bytes(message[40:44], "little")
@@ -763,12 +690,8 @@ class Member(node_world.World):
         self.errors.clear()
 
     def _check_parts(self) -> None:
+        """A part has ended."""
         life = self.life
-        for part in life.parts:
-            if not part.is_running:
-                break
-        else:
-            return
         if not (self.is_faulty or life.is_ending):
             failures = [f"{each!r}: {each.failure}" for each in life.parts if not each.is_running]
             self.cluster.on_unexpected_end(self, "; ".join(failures))
@@ -787,7 +710,7 @@ class Member(node_world.World):
             life.storage.kill(self.draws)
         for client in life.clients:
             client.close()
-        self.bury(is_in_order=not self.is_faulty and not self._lost)
+        self.bury(is_in_order=not self.is_faulty and not self._has_lost)
 
     def _end_rest(self, life: Life) -> None:
         if life is self.life and not life.storage.is_dead:
@@ -798,22 +721,21 @@ class Member(node_world.World):
     def close(self) -> None:
         """Its owner ends it in order."""
         self.life.is_ending = True
+        parts = self._parts
+        assert parts is not None
         for part in self.random.choice(self.life.orders):
-            if id(part) in self._strand_of:
-                self._closing.add(id(part))
-            elif id(part) not in self._lost:
-                part.close()
+            parts.close(self.life.parts.index(part))
         self.wake()
 
     def lose(self, draw: random.Random) -> None:
         """A part of it dies alone."""
         life = self.life
-        lost = draw.choice(life.parts)
+        lost = draw.randrange(len(life.parts))
         life.is_ending = True
-        if id(lost) in self._lost:
+        assert self._parts is not None
+        if not self._parts.lose(lost):
             return
-        self._lost.add(id(lost))
-        client = life.clients[life.parts.index(lost)]
+        client = life.clients[lost]
         self._severed.append(client)
         self.cluster.fabric.sever(client)
         self.cluster.scheduler.after(15_000 * MS, self._end_rest, life)
@@ -844,8 +766,8 @@ class Member(node_world.World):
             self.life.storage.kill(self.draws)
         for client in self.life.clients:
             client.sever()
-        for strand in self.strands.values():
-            strand.kill()
+        if self._parts is not None:
+            self._parts.kill()
 
     def kill(self, *, is_power_cut: bool = False) -> None:
         """It dies now."""

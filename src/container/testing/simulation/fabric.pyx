@@ -50,11 +50,12 @@ cdef class Fabric:
     ConfigurationError for a negative latency or window, and for other times that are not positive.
     """
 
-    def __init__(self, Scheduler scheduler not None, Draws draws not None, *, Trace trace=None, int64_t latency_ns=50_000,
-                 int64_t mean_latency_ns=200_000, int64_t receiver_window=0, int64_t heartbeat_ns=100_000_000,
-                 int64_t status_ns=200_000_000, int64_t image_liveness_ns=10_000_000_000,
-                 int64_t connection_timeout_ns=5_000_000_000, int64_t linger_ns=5_000_000_000,
-                 int64_t client_liveness_ns=10_000_000_000, int64_t unblock_timeout_ns=15_000_000_000):
+    def __init__(self, Scheduler scheduler not None, Draws draws not None, *, Trace trace=None,
+                 int64_t latency_ns=50_000, int64_t mean_latency_ns=200_000, int64_t receiver_window=0,
+                 int64_t heartbeat_ns=100_000_000, int64_t status_ns=200_000_000,
+                 int64_t image_liveness_ns=10_000_000_000, int64_t connection_timeout_ns=5_000_000_000,
+                 int64_t linger_ns=5_000_000_000, int64_t client_liveness_ns=10_000_000_000,
+                 int64_t unblock_timeout_ns=15_000_000_000):
         _check_latency(latency_ns, mean_latency_ns, 0)
         if receiver_window < 0:
             raise ConfigurationError(f"receiver_window is {receiver_window}: it must not be negative (bytes)")

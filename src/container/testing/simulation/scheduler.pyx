@@ -1,6 +1,6 @@
 """One thread that runs a simulated world: events in virtual time. Fibers are what waits inside its calls."""
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 from container.common.sealed cimport hide, seal
 from container.testing.simulation.virtual_time cimport Draws, VirtualTime
