@@ -107,7 +107,9 @@ CALM_SEED, CALM_MS = 3, 5_000
 """A run without faults, and how long it rests until members are looked at."""
 CLOCKS = 0xC10C
 """What the draw of a plan's clocks is known by among the others."""
-_ORDER, _COST, _CLIENTS = 100, 200, 300
+SLOW_CALLS = ("write", "extend", "force", "force_directory")
+"""Calls of a disk that take their time while it is slow."""
+_ORDER, _COST, _CLIENTS, _DISK = 100, 200, 300, 400
 """What draws of turns are for."""
 KINDS = {
     "send": 40.0,
@@ -155,6 +157,7 @@ MORE_KINDS = {
     "fill_disk": 1.0,
     "fault": 1.0,
     "step_clock": 1.0,
+    "slow_disk": 2.0,
 }
 """Rare and new kinds: a plan may have some of these beside all others."""
 FIRST_OF_MORE = 1_000
@@ -211,7 +214,7 @@ def expand(seed: int, members: int = 0, *, has_more: bool = True) -> Plan:
     plan = Plan(
         seed=seed,
         level=level,
-        members=members or draw.choice([3, 3, 5]),
+        members=(draw.choice([3, 3, 5]), members)[members > 0],  # drawn in any case: the rest does not depend on it
         services=draw.choice([1, 1, 1, 2]),
         window=0,
         segment_length=TERM_LENGTH * draw.choice([1, 2]),
@@ -249,6 +252,9 @@ def _with_more(plan: Plan) -> Plan:
 class Member(node_world.World):
     """A node of the cluster; it is due at times of its own."""
 
+    slow_until_ns = 0
+    """Until then its disk is slow."""
+
     def __init__(self, cluster: World, member_id: int) -> None:
         plan = cluster.plan
         super().__init__(replace(plan, seed=plan.seed * 16 + member_id + 1))
@@ -261,10 +267,14 @@ class Member(node_world.World):
         """Of this life, while it is up."""
         self.turns = 0
         self.paused_until_ns = 0
+        self.slow_mean_ns, self.slow_calls, self._disk_ns = 0, 0, 0
+        """Of a slow disk: what a call takes, how many there were, and what those of this turn took."""
         self.committed_in_life = 0
         """Up to where its consensus module has committed in this life; :attr:`committed` is of all lives."""
         self._turn = 0
         self._due_ns = 0
+        self._busy_until_ns = 0
+        """Until then its disk keeps it."""
         self._park_ns = FIRST_PARK_NS
         self._streak = 0
         """Turns without a pause."""
@@ -443,8 +453,9 @@ class Member(node_world.World):
         """Something has come for one of its parts."""
         now_ns = self.cluster.time.now_ns
         self._park_ns = FIRST_PARK_NS
-        if self.is_up and self._due_ns > now_ns + WAKE_NS:
-            self._due(now_ns + WAKE_NS)
+        due_ns = max(now_ns + WAKE_NS, self._busy_until_ns)
+        if self.is_up and self._due_ns > due_ns:
+            self._due(due_ns)
 
     def _due(self, time_ns: int) -> None:
         self._turn += 1
@@ -460,6 +471,7 @@ class Member(node_world.World):
             self._due(self.paused_until_ns)
             return
         self.turns += 1
+        self._disk_ns = 0
         parts = self._parts
         assert parts is not None
         work = parts.take(cluster.draws.below(_ORDER + self.member_id, self.turns, len(life.orders)))
@@ -478,17 +490,25 @@ class Member(node_world.World):
             self._check_errors()
         if parts.has_ended():
             self._check_parts()
+        self._busy_until_ns = now_ns + self._disk_ns
         if work > 0:
             least_us, mean_us = cluster.plan.turn_us
             self._park_ns = FIRST_PARK_NS
             cost_ns = cluster.draws.delay_ns(_COST + self.member_id, self.turns, least_us * 1_000, mean_us * 1_000)
             self._streak += 1
             # A member that asks for votes sends, and so works, in each turn until all are there to hear it.
-            self._due(now_ns + max(cost_ns, min(MS, 1_000 * self._streak)))
+            self._due(self._busy_until_ns + max(cost_ns, min(MS, 1_000 * self._streak)))
         else:
             self._streak = 0
-            self._due(now_ns + self._park_ns)
+            self._due(self._busy_until_ns + self._park_ns)
             self._park_ns = min(PARK_FACTOR * self._park_ns, LONGEST_PARK_NS)
+
+    def _on_latency(self, kind: str, length: int) -> None:
+        if self.slow_until_ns > 0 and self.slow_until_ns > self.cluster.time.now_ns and kind in SLOW_CALLS:
+            # The node's next turn comes that much later; time stands still during a turn.
+            self.slow_calls += 1
+            self._disk_ns += self.cluster.draws.delay_ns(_DISK + self.member_id, self.slow_calls, 0, self.slow_mean_ns)
+        super()._on_latency(kind, length)
 
     def step(self) -> None:
         """Nobody waits by letting the others take turns here."""
@@ -1156,16 +1176,19 @@ class World:
         clients = self._connected()
         if clients:
             draw.choice(clients).is_closing = True
+            self.stats["clients that close"] += 1
 
     def _do_vanish(self, draw: random.Random) -> None:
         if self.clients:
             client = self.clients.pop(draw.randrange(len(self.clients)))
             client.end()
+            self.stats["clients that vanish"] += 1
 
     def _do_stall(self, draw: random.Random) -> None:
         clients = self._connected()
         if clients:
             draw.choice(clients).stalled_until_ns = self.time.now_ns + draw.choice([100, 1000, 5000]) * MS
+            self.stats["clients that stall"] += 1
 
     # Faults.
 
@@ -1243,6 +1266,13 @@ class World:
         if member := self._pick(draw):
             member._do_fill_disk(draw)
             self.stats["full disks"] += 1
+
+    def _do_slow_disk(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            member.slow_until_ns = self.time.now_ns + draw.choice([500, 3_000, 10_000]) * MS
+            member.slow_mean_ns = draw.choice([2, 20, 200]) * MS
+            self.stats["slow disks"] += 1
+            self._do_send(draw)
 
     def _do_pause(self, draw: random.Random) -> None:
         if member := self._pick(draw):
@@ -1458,11 +1488,24 @@ class World:
             self.history.check_content(member, min(member.committed, self.history.end), "has ended")
             terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
             self.history.check_terms(f"m{member.member_id}", terms)
-        self.stats["settled"] += 1
-        self.stats["terms"] += len(self.history.leaders)
-        self.stats["ballots"] += len({term_id for term_id, _ in self.history.requests})
-        self.stats["candidates of a term beside the first"] += self.history.contested
-        self.stats["ballots of better logs"] += self.history.refusals
+        self._count()
+
+    def _count(self) -> None:
+        """How often rare situations came, beside those that are counted where they come."""
+        plan, stats = self.plan, self.stats
+        stats["settled"] += 1
+        stats[f"seeds of {plan.members} members"] += 1
+        stats[f"seeds of {plan.services} services"] += 1
+        stats[f"seeds of sync level {plan.level}"] += 1
+        stats["seeds with clocks that drift"] += any(plan.drifts_ppm)
+        stats["terms"] += len(self.history.leaders)
+        stats["ballots"] += len({term_id for term_id, _ in self.history.requests})
+        stats["candidates of a term beside the first"] += self.history.contested
+        stats["ballots of better logs"] += self.history.refusals
+        stats["slow calls of disks"] += sum(each.slow_calls for each in self.members)
+        stats["images lost"] += self.fabric.lost_images
+        stats["images that come again"] += self.fabric.rejoined_images
+        stats["gaps closed late"] += self.fabric.repaired_gaps
 
     def _check_core(self, draw: random.Random) -> None:
         """In half of the seeds one member, mostly the leader, stays away: the others have a leader without it."""
@@ -1508,7 +1551,7 @@ class World:
         self.is_healing = True
         for member in self.members:
             member.calls_left = member.turns_left = -1
-            member.paused_until_ns = 0
+            member.paused_until_ns = member.slow_until_ns = 0
             member.fault, member.disk.capacity = None, CAPACITY
             if member.is_up and (member.is_faulty or member.is_incomplete):
                 member.kill()

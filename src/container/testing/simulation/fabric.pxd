@@ -23,6 +23,9 @@ cdef class Fabric:
     cdef readonly int64_t linger_ns
     cdef readonly int64_t client_liveness_ns
     cdef readonly int64_t unblock_timeout_ns
+    cdef readonly int64_t lost_images                       # their sessions were not heard for too long
+    cdef readonly int64_t rejoined_images                   # of sessions that had images there before
+    cdef readonly int64_t repaired_gaps
     cdef dict _hosts                                        # name -> Host
     cdef dict _paths                                        # (from, to) -> Path
     cdef int _lives

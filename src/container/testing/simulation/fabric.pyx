@@ -46,7 +46,9 @@ cdef class Fabric:
 
     Messages take at least ``latency_ns`` and on average ``mean_latency_ns``, drawn from ``draws``. ``receiver_window``
     (bytes, at most half a term, which is what 0 means) is how far a sender may be ahead of what a receiver has read.
-    The other times (nanoseconds) have the defaults of Aeron's driver. Arrivals are noted in ``trace``, if given. Raises
+    The other times (nanoseconds) have the defaults of Aeron's driver. Arrivals are noted in ``trace``, if given.
+    ``lost_images``, ``rejoined_images`` and ``repaired_gaps`` count sessions that were not heard for too long, those
+    that came back to where they were lost, and gaps that a second transmission has closed (int). Raises
     ConfigurationError for a negative latency or window, and for other times that are not positive.
     """
 
@@ -285,6 +287,7 @@ cdef class Link:
         receiver.repair_ns = -1
         if not receiver.is_closed and begin <= receiver.log.position() < receiver.known_position:
             receiver.accept(self, receiver.log.position(), receiver.known_position, False)
+            self.source.host.fabric.repaired_gaps += 1
 
 
 cdef class Sender(StreamSender):
@@ -443,6 +446,7 @@ cdef class Endpoint:
         receiver.repair_ns = -1
         link.is_ended = False
         self.receivers[key] = receiver
+        fabric.rejoined_images += key in self.barred
         for subscription in wanting:
             receiver.add_reader(subscription)
         self.host.wake()
@@ -574,6 +578,7 @@ cdef class Receiver(ReaderListener):
         if self.is_closed or not self.endpoint.host.driver.is_alive:
             return
         if fabric.time.now_ns - self.active_ns >= fabric.image_liveness_ns:
+            fabric.lost_images += 1
             self.close()
             return
         self.send_status()
