@@ -121,7 +121,7 @@ OPTIMISATION = {
             "service": "cluster_counters service_counters state_check",
             "testing.memory": "manual_time memory_stores set_iteration transport_probe",
             "testing.processes": "recording_writer",
-            "testing.simulation": "disk fabric observed_service virtual_time",
+            "testing.simulation": "disk fabric observed_service scheduler taps turns virtual_time",
             "transport": "wait_reporter",
         },
     }.items()

@@ -129,7 +129,7 @@ ROOMS = {
     "simulation": Room(
         "for tests: a cluster in one thread, from one seed, in virtual time",
         "testing.simulation",
-        "interface common settings transport storage service memory",
+        "interface common settings transport storage agent service memory",
     ),
     "processes": Room(
         "for tests: nodes, clusters and archives as real processes; recordings that are written",

@@ -15,7 +15,7 @@ from container.testing.memory import transport_probe as seam
 from container.testing.simulation.virtual_time import NodeClock, VirtualTime
 from tests.recorded_frames import Frames
 from tests.sim.cluster_oracle import Acks, History, check_recorded, check_resources, frames_of, voted_term_of
-from tests.sim.cluster_run import report, run_seed
+from tests.sim.cluster_run import report, run_seed, shrink
 from tests.sim.cluster_world import Plan, World, expand, run
 from tests.sim.disk_world import Operation
 from tests.sim.node_oracle import LOG_STREAM_ID, TERM_LENGTH, State, Violation
@@ -385,6 +385,7 @@ def test_members_elect_serve_and_settle(members: int) -> None:
         ("behead", "leaders cut off"),
         ("mute", "leaders that hear nobody"),
         ("compete", "competitions"),
+        ("slow_disk", "slow calls of disks"),
     ],
 )
 def test_members_settle_after_each_of_these(kind: str, counted: str) -> None:
@@ -526,3 +527,34 @@ def test_without_peace_nothing_settles(world: World) -> None:
 def test_another_way_to_run_a_seed_is_a_part_of_it() -> None:
     whole, part = run_seed(2), run_seed(2, [0, 1])
     assert len(part.plan.operations) == 2 < len(whole.plan.operations)
+
+
+def test_a_seed_has_as_many_members_as_are_asked_for_and_all_else_as_before() -> None:
+    drawn = expand(2)
+    assert run_seed(2, [0], members=7).plan == replace(drawn, members=7).only([0])
+    assert [expand(seed, members=0).members for seed in range(40)] == [expand(seed).members for seed in range(40)]
+
+
+def test_a_finding_is_shown_with_as_few_members_as_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "_do_clog", lambda world, draw: world.members[0].errors.append(TypeError("planted")))
+    seed = next(seed for seed in range(100) if expand(seed).members == 5)
+    plan = replace(expand(seed), operations=plan_of("connect", "send", "clog", "work").operations)
+    shorter = shrink(run(plan))
+    assert shorter.plan.members == 3
+    assert shorter.plan.operations[0].kind == "clog"
+    assert f"./run sim --cluster --members 3 --first {seed} --seeds 1 --keep 2" in report(shorter, seed)
+
+
+def test_a_slow_disk_keeps_its_member(world: World) -> None:
+    member = next(each for each in world.members if not each.is_leading)
+    member.slow_until_ns, member.slow_mean_ns = world.time.now_ns + 10**10, 10**9
+    begin_ns, turns = world.time.now_ns, member.turns
+    while member.slow_calls == 0:
+        world._do_connect(random.Random(1))
+        world.run_for(100)
+        assert world.time.now_ns < begin_ns + 5 * 10**9, "the disk was never written to"
+    assert member._busy_until_ns > world.time.now_ns
+    until_ns, turns = member._busy_until_ns, member.turns
+    member.wake()
+    world.run_for((until_ns - world.time.now_ns) // 10**6 - 1)
+    assert member.turns == turns

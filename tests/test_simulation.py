@@ -62,7 +62,8 @@ from container.testing.simulation import (
     expand,
     simulate,
 )
-from container.testing.simulation.scheduler import Fiber, Scheduler, SimulatedCrash
+from container.testing.simulation.fibers import Fiber, SimulatedCrash
+from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.shrink import shrink
 from container.testing.simulation.virtual_time import Draws, NodeClock, Trace, VirtualTime
 from examples.auction_service import AuctionService

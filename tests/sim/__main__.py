@@ -30,6 +30,7 @@ from tests.sim.services import SUBJECTS, Subject
 LIMIT_S = 60.0
 """What a seed may take; shrinking a failed one has its own limit."""
 WORLDS: dict[str, Any] = {"archive": archive_run, "node": node_run, "cluster": cluster_run}
+MEMBERS = (3, 5, 7)
 PAIR_INTERVAL = 20
 CHUNK = 500
 """Seeds that one process runs before a fresh one takes over."""
@@ -80,6 +81,8 @@ class Report:
     interrupted: threading.Event = field(default_factory=threading.Event)
     world: str = ""
     """What is simulated: "archive", "node", "cluster" of nodes, or members whose consensus module is played."""
+    members: int = 0
+    """Of such clusters; 0 for what each seed draws."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, outcome: dict[str, Any], seed: int) -> None:
@@ -111,6 +114,7 @@ def run_process(
     """The outcomes of a process that runs seeds, and what went wrong with it."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.sim", "--work", f"{first}:{end}:{step}", *names]
     command += [f"--{report.world}"] if report.world else []
+    command += ["--members", str(report.members)] if report.members else []
     with report.lock:
         if report.interrupted.is_set():
             return {}, ""
@@ -182,6 +186,7 @@ def main() -> int:
     for world in WORLDS:
         parser.add_argument(f"--{world}", action="store_const", const=world, dest="world", help=f"simulate {world}s")
     parser.add_argument("--keep", type=_numbers, help="of one such seed, only the operations with these numbers: 1,2,5")
+    parser.add_argument("--members", type=int, default=0, choices=MEMBERS, help="of each cluster (as the seed draws)")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.names or list(SUBJECTS)
@@ -189,7 +194,9 @@ def main() -> int:
         parser.error(f"unknown service {unknown[0]!r}: known are {', '.join(SUBJECTS)}")
     if options.work:
         first, end, step = map(int, options.work.split(":"))
-        if options.world:
+        if options.world == "cluster":
+            cluster_run.work(first, end, step, members=options.members)
+        elif options.world:
             WORLDS[options.world].work(first, end, step)
         else:
             work(first, end, step, names)
@@ -200,10 +207,12 @@ def main() -> int:
         parser.error(f"--{options.world} simulates none of these services: leave out {' '.join(options.names)}")
     if options.keep is not None and not options.world:
         parser.error("--keep takes a part of a seed with a disk: give --archive, --node or --cluster as well")
+    if options.members and options.world != "cluster":
+        parser.error("--members is for clusters of nodes: give --cluster as well")
     if options.keep is not None:
-        return show_part(options.world, options.first, options.keep)
+        return show_part(options.world, options.first, options.keep, members=options.members)
     seeds = range(options.first, options.first + options.seeds)
-    return simulate_all(seeds, names, options.jobs, world=options.world or "")
+    return simulate_all(seeds, names, options.jobs, world=options.world or "", members=options.members)
 
 
 def _numbers(text: str) -> list[int]:
@@ -214,17 +223,17 @@ def _numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r}: must be numbers with commas, such as 1,2,5") from None
 
 
-def show_part(world: str, seed: int, keep: Sequence[int]) -> int:
+def show_part(world: str, seed: int, keep: Sequence[int], *, members: int = 0) -> int:
     """Run a part of the seed of a world with disks, and print what it finds; the exit status."""
     module = WORLDS[world]
-    result = module.run_seed(seed, keep)
+    result = module.run_seed(seed, keep, **({"members": members} if members else {}))
     print("nothing was found" if result.violation is None else module.report(result, seed))
     return 0 if result.violation is None else 1
 
 
-def simulate_all(seeds: range, names: Sequence[str], jobs: int, *, world: str = "") -> int:
+def simulate_all(seeds: range, names: Sequence[str], jobs: int, *, world: str = "", members: int = 0) -> int:
     """Run seeds in parallel; the exit status."""
-    report, begin = Report(world=world), time.monotonic()
+    report, begin = Report(world=world, members=members), time.monotonic()
     parts = [range(first, min(first + CHUNK, seeds.stop)) for first in range(seeds.start, seeds.stop, CHUNK)]
     lock = threading.Lock()
 

@@ -261,6 +261,11 @@ class History:
         if service_id < 0 and found.timers != timers:
             raise Violation("snapshots", f"{who} has timers {found.timers} at {position}, not {timers}")
 
+    @property
+    def has_states(self) -> bool:
+        """Whether services had states that the log has not come to yet."""
+        return bool(self._states)
+
     def check_applied(self) -> None:
         """After a turn no service is ahead of what is committed."""
         if self._states:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from tests.sim import archive_run, disk_world
 from tests.sim.cluster_world import Plan, expand, run
 from tests.sim.disk_world import Result
 
+FEWEST_MEMBERS = 3
 
-def run_seed(seed: int, keep: Sequence[int] | None = None) -> Result[Plan]:
-    """Run a seed, or those of its operations alone."""
-    plan = expand(seed)
+
+def run_seed(seed: int, keep: Sequence[int] | None = None, *, members: int = 0) -> Result[Plan]:
+    """Run a seed, or those of its operations alone; with so many members, or as many as it draws."""
+    plan = expand(seed, members)
     return run(plan if keep is None else plan.only(keep))
 
 
 def shrink(result: Result[Plan]) -> Result[Plan]:
-    """The result of the shortest plan that was found with which the same oracle finds something."""
+    """The result of the smallest plan that was found with which the same oracle finds something.
+
+    It has three members if they do, and as few operations, faults among them, as were found.
+    """
+    violation = result.violation
+    assert violation is not None
+    if result.plan.members > FEWEST_MEMBERS:
+        fewer = run(replace(result.plan, members=FEWEST_MEMBERS))
+        if fewer.violation is not None and fewer.violation.oracle == violation.oracle:
+            result = fewer
     shorter: Result[Plan] = archive_run.shrink(result, run=run)
     return shorter
 
@@ -28,9 +41,10 @@ def report(result: Result[Plan], seed: int) -> str:
         f"{plan.members} members, {plan.services} services, {plan.timer_service}, "
         f"latency {plan.latency_us[0]} to {plan.latency_us[1]} µs, turns {plan.turn_us[0]} to {plan.turn_us[1]} µs"
     )
-    return disk_world.report(result, seed, word="--cluster", settings=settings)
+    word = "--cluster" if plan.members == expand(seed).members else f"--cluster --members {plan.members}"
+    return disk_world.report(result, seed, word=word, settings=settings)
 
 
-def work(first: int, end: int, step: int) -> None:
+def work(first: int, end: int, step: int, *, members: int = 0) -> None:
     """Run seeds and print a line for each, before and after it."""
-    archive_run.work(first, end, step, run_seed=run_seed, shrink=shrink, report=report)
+    archive_run.work(first, end, step, run_seed=partial(run_seed, members=members), shrink=shrink, report=report)

@@ -17,14 +17,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import greenlet
-
-from container.clustered_service_container import ClusteredServiceContainer
 from container.consensus.election_host import ElectionState
 from container.errors import AgentTermination, ContainerError, MarkFileError
 from container.storage.storage_seam import READ_ONLY
 from container.testing.memory import transport_probe as seam
-from container.testing.memory.memory_log import MemoryImage
 from container.testing.memory.memory_transport import (
     MemoryClient,
     MemoryCounter,
@@ -34,6 +30,8 @@ from container.testing.memory.memory_transport import (
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
+from container.testing.simulation.taps import Taps
+from container.testing.simulation.turns import NodeTurns, Strand
 from container.testing.simulation.virtual_time import Draws, NodeClock, ParkingIdleStrategy, Trace, VirtualTime
 from container.transport.idle_strategy import IdleStrategy
 from tests.sim import node_world
@@ -70,7 +68,6 @@ from tests.sim.node_world import (
     SHUTDOWN,
     SNAPSHOT,
     SUSPEND,
-    Killed,
     Life,
     Recorder,
 )
@@ -100,9 +97,9 @@ ALLOCATED, RECORDING_POSITION = 1, 100
 """A state of a counter, and the type of those of recordings."""
 LOOK_TURNS = 64
 """Counters of recordings are looked for again once in as many turns."""
-REST_LIMIT_MS = 20_000
-"""The longest time until members hold no more than they need at rest."""
-FIRST_PARK_NS, LONGEST_PARK_NS = MS, 16 * MS
+REST_LIMIT_MS, REST_LOOK_MS = 20_000, 100
+"""The longest time until members hold no more than they need at rest, and how often they are looked at."""
+FIRST_PARK_NS, LONGEST_PARK_NS, PARK_FACTOR = MS, 32 * MS, 4
 WAKE_NS = 20_000
 MOST_CLIENTS = 4
 MOST_MEMBERS = 7
@@ -110,7 +107,9 @@ CALM_SEED, CALM_MS = 3, 5_000
 """A run without faults, and how long it rests until members are looked at."""
 CLOCKS = 0xC10C
 """What the draw of a plan's clocks is known by among the others."""
-_ORDER, _COST, _CLIENTS = 100, 200, 300
+SLOW_CALLS = ("write", "extend", "force", "force_directory")
+"""Calls of a disk that take their time while it is slow."""
+_ORDER, _COST, _CLIENTS, _DISK = 100, 200, 300, 400
 """What draws of turns are for."""
 KINDS = {
     "send": 40.0,
@@ -158,6 +157,7 @@ MORE_KINDS = {
     "fill_disk": 1.0,
     "fault": 1.0,
     "step_clock": 1.0,
+    "slow_disk": 2.0,
 }
 """Rare and new kinds: a plan may have some of these beside all others."""
 FIRST_OF_MORE = 1_000
@@ -214,7 +214,7 @@ def expand(seed: int, members: int = 0, *, has_more: bool = True) -> Plan:
     plan = Plan(
         seed=seed,
         level=level,
-        members=members or draw.choice([3, 3, 5]),
+        members=(draw.choice([3, 3, 5]), members)[members > 0],  # drawn in any case: the rest does not depend on it
         services=draw.choice([1, 1, 1, 2]),
         window=0,
         segment_length=TERM_LENGTH * draw.choice([1, 2]),
@@ -249,49 +249,11 @@ def _with_more(plan: Plan) -> Plan:
     return replace(plan, operations=tuple(found))
 
 
-class Strand:
-    """Runs turns on a stack of their own, for whoever takes them may wait inside one."""
-
-    def __init__(self, turn: Callable[[], int]) -> None:
-        self.take_turn = turn
-        self.is_killed = False
-        self._greenlet = greenlet.greenlet(self._run)
-
-    def turn(self) -> int:
-        """Let it go on until it waits or has ended its turn; how much it did."""
-        if self._greenlet.dead:
-            return 0
-        self._greenlet.parent = greenlet.getcurrent()
-        return self._greenlet.switch() or 0
-
-    def wait(self) -> None:
-        """Let others run; called inside its turn."""
-        self._greenlet.parent.switch(0)
-        if self.is_killed:
-            raise Killed
-
-    def kill(self) -> None:
-        """Unwind it: whatever it held has no effect by now."""
-        self.is_killed = True
-        for _ in range(100):
-            if not self._greenlet or self._greenlet.dead:
-                return
-            self.turn()
-        raise RuntimeError("who was killed waits again and again")
-
-    def _run(self) -> None:
-        try:
-            while not self.is_killed:
-                self._greenlet.parent.switch(self.take_turn())
-        except Killed:
-            pass
-        except BaseException:
-            if not self.is_killed:
-                raise
-
-
 class Member(node_world.World):
     """A node of the cluster; it is due at times of its own."""
+
+    slow_until_ns = 0
+    """Until then its disk is slow."""
 
     def __init__(self, cluster: World, member_id: int) -> None:
         plan = cluster.plan
@@ -301,19 +263,24 @@ class Member(node_world.World):
         self.host = f"m{member_id}"
         self.log, self.stats = cluster.log, cluster.stats
         self.is_up = False
-        self.strands: dict[int, Strand] = {}
+        self._parts: NodeTurns | None = None
+        """Of this life, while it is up."""
         self.turns = 0
         self.paused_until_ns = 0
+        self.slow_mean_ns, self.slow_calls, self._disk_ns = 0, 0, 0
+        """Of a slow disk: what a call takes, how many there were, and what those of this turn took."""
         self.committed_in_life = 0
         """Up to where its consensus module has committed in this life; :attr:`committed` is of all lives."""
         self._turn = 0
         self._due_ns = 0
+        self._busy_until_ns = 0
+        """Until then its disk keeps it."""
         self._park_ns = FIRST_PARK_NS
         self._streak = 0
         """Turns without a pause."""
         self._counter_ids: dict[str, int] = {}
         self._election_state = 0
-        self._taps: dict[MemoryPublication, MemoryImage] = {}
+        self._taps: Taps | None = None
         """What reads along what its consensus module sends to others, and asks its archive for."""
         self._acks: dict[int, Acks] = {}
         """The acks of each of its services in this life."""
@@ -329,12 +296,8 @@ class Member(node_world.World):
         """How many seconds more it may wait until that is safe."""
         self.terms_at_end = 0
         """The last term that any member had voted in when this one ended."""
-        self._lost: set[int] = set()
-        """Parts that have died alone."""
         self._severed: list[MemoryClient] = []
         """Of those parts."""
-        self._closing: set[int] = set()
-        """Services that are to end at their next turn."""
         self._ending_life: Life | None = None
 
     # Its life.
@@ -380,8 +343,8 @@ class Member(node_world.World):
 
     def _idle_of_service(self, number: int) -> Callable[[], IdleStrategy]:
         def wait() -> None:
-            self.node_clock.begin_turn()
-            self.strands[number].wait()
+            assert self._parts is not None
+            self._parts.wait(number)
 
         return lambda: ParkingIdleStrategy(wait)
 
@@ -391,12 +354,10 @@ class Member(node_world.World):
     def start(self) -> None:
         """Start the node on its machine."""
         self.is_faulty = False
-        self._lost.clear()
         self._severed.clear()
-        self._closing.clear()
         self.errors.clear()
         self.committed_in_life = 0
-        self._taps.clear()
+        self._taps = None
         self._recorded.clear()
         self._acks = {number: Acks() for number in range(self.plan.services)}
         self.storage = self.disk.process()
@@ -424,21 +385,15 @@ class Member(node_world.World):
             "election_state",
         )
         self._counter_ids = {name: getattr(counters, name).counter_id for name in names}
-        self.strands = {number: Strand(self._turn_of(each)) for number, each in enumerate(life.services)}
-        self._strand_of = {id(each): strand for each, strand in zip(life.services, self.strands.values(), strict=True)}
+        self._taps = Taps(life.clients[1:], TAPPED)
+        orders = itertools.permutations(range(len(life.parts)))
+        ids = list(self._counter_ids.values())
+        self._parts = NodeTurns(life.parts, orders, self.node_clock, life.storage, self.driver.counters, ids)
         self._recording_id = -1
         self.is_up = True
         self.stats["starts"] += 1
         self.cluster.check_member(self)
         self._due(self.cluster.time.now_ns)
-
-    def _turn_of(self, container: ClusteredServiceContainer) -> Callable[[], int]:
-        def turn() -> int:
-            if id(container) in self._closing:
-                container.close()
-            return container.invoke()
-
-        return turn
 
     def _on_failed_start(self, error: Exception) -> None:
         if not (self.is_faulty or isinstance(error, MarkFileError)):
@@ -466,9 +421,8 @@ class Member(node_world.World):
         self.is_up = False
         self.calls_left = self.turns_left = -1
         self._turn += 1
-        for strand in self.strands.values():
-            strand.kill()
-        self.strands = {}
+        if self._parts is not None:
+            self._parts.kill()
         self.fault, self.disk.capacity = None, CAPACITY
         # A cut that was planned for a later call of the disk has not come.
         is_machine_down, self.is_power_cut = self.is_power_cut and not is_in_order, False
@@ -499,8 +453,9 @@ class Member(node_world.World):
         """Something has come for one of its parts."""
         now_ns = self.cluster.time.now_ns
         self._park_ns = FIRST_PARK_NS
-        if self.is_up and self._due_ns > now_ns + WAKE_NS:
-            self._due(now_ns + WAKE_NS)
+        due_ns = max(now_ns + WAKE_NS, self._busy_until_ns)
+        if self.is_up and self._due_ns > due_ns:
+            self._due(due_ns)
 
     def _due(self, time_ns: int) -> None:
         self._turn += 1
@@ -516,7 +471,10 @@ class Member(node_world.World):
             self._due(self.paused_until_ns)
             return
         self.turns += 1
-        work = self._work(life)
+        self._disk_ns = 0
+        parts = self._parts
+        assert parts is not None
+        work = parts.take(cluster.draws.below(_ORDER + self.member_id, self.turns, len(life.orders)))
         if not life.storage.is_dead and self.turns_left > 0:
             self.turns_left -= 1
             if self.turns_left == 0:
@@ -524,39 +482,33 @@ class Member(node_world.World):
         if life.storage.is_dead:
             self.bury()
             return
-        self.observe(has_sent=work > 0)
-        self._crash_soon_in_election()
+        # A service that waits has done something, and has not ended its turn.
+        if parts.has_news() or work > 0 or cluster.history.has_states:
+            self.observe(has_sent=work > 0)
+            self._crash_soon_in_election()
         if self.errors:
             self._check_errors()
-        self._check_parts()
+        if parts.has_ended():
+            self._check_parts()
+        self._busy_until_ns = now_ns + self._disk_ns
         if work > 0:
             least_us, mean_us = cluster.plan.turn_us
             self._park_ns = FIRST_PARK_NS
             cost_ns = cluster.draws.delay_ns(_COST + self.member_id, self.turns, least_us * 1_000, mean_us * 1_000)
             self._streak += 1
             # A member that asks for votes sends, and so works, in each turn until all are there to hear it.
-            self._due(now_ns + max(cost_ns, min(MS, 1_000 * self._streak)))
+            self._due(self._busy_until_ns + max(cost_ns, min(MS, 1_000 * self._streak)))
         else:
             self._streak = 0
-            self._due(now_ns + self._park_ns)
-            self._park_ns = min(2 * self._park_ns, LONGEST_PARK_NS)
+            self._due(self._busy_until_ns + self._park_ns)
+            self._park_ns = min(PARK_FACTOR * self._park_ns, LONGEST_PARK_NS)
 
-    def _work(self, life: Life) -> int:
-        work = 0
-        order = self.cluster.draws.below(_ORDER + self.member_id, self.turns, len(life.orders))
-        for part in life.orders[order]:
-            if life.storage.is_dead:
-                break
-            self.node_clock.begin_turn()
-            strand = self._strand_of.get(id(part))
-            if id(part) in self._lost:
-                continue
-            try:
-                work += part.invoke() if strand is None else strand.turn()
-            except Exception:
-                if not life.storage.is_dead:
-                    raise
-        return work
+    def _on_latency(self, kind: str, length: int) -> None:
+        if self.slow_until_ns > 0 and self.slow_until_ns > self.cluster.time.now_ns and kind in SLOW_CALLS:
+            # The node's next turn comes that much later; time stands still during a turn.
+            self.slow_calls += 1
+            self._disk_ns += self.cluster.draws.delay_ns(_DISK + self.member_id, self.slow_calls, 0, self.slow_mean_ns)
+        super()._on_latency(kind, length)
 
     def step(self) -> None:
         """Nobody waits by letting the others take turns here."""
@@ -574,7 +526,11 @@ class Member(node_world.World):
     @property
     def is_incomplete(self) -> bool:
         """A part has died alone or has ended, and the others are about to follow."""
-        return bool(self._lost) or self._ending_life is self.life
+        return self._has_lost or self._ending_life is self.life
+
+    @property
+    def _has_lost(self) -> bool:
+        return self._parts is not None and self._parts.has_lost
 
     @property
     def is_leading(self) -> bool:
@@ -606,7 +562,7 @@ class Member(node_world.World):
         history = self.cluster.history
         has_leader = module.context.agent.has_leader
         if has_sent:
-            self._read_along(is_electing=not has_leader)
+            self._read_along()
             self._look_at_recordings()
         position = self.value("commit_position")
         if position != self.committed_in_life:
@@ -639,27 +595,18 @@ class Member(node_world.World):
             self.calls_left = self.random.randint(1, self.random.choice([5, 30]))
             self.is_power_cut = self.may_lose_power and self.random.random() < 0.5
 
-    def _read_along(self, *, is_electing: bool) -> None:
-        """Read what its consensus module has sent; it adds publications to other members only in an election."""
-        if is_electing or not self._taps:
-            publications = [each for each in self.life.clients[1].open_resources if isinstance(each, MemoryPublication)]
-            for client in self.life.clients[2:]:
-                publications += [each for each in client.open_resources if isinstance(each, MemoryPublication)]
-            for each in publications:
-                # Services share one.
-                if each.log.stream_id in TAPPED and all(each.log is not known.log for known in self._taps):
-                    self._taps[each] = MemoryImage(each.log)
-        for publication, image in self._taps.items():
-            if seam.position(image) < publication.log.tail_position:
-                history = self.cluster.history
-                for message, _ in seam.poll(image, 1_000):
-                    if publication.log.stream_id == CONSENSUS_STREAM_ID:
-                        history.on_consensus_message(self, message)
-                    elif publication.log.stream_id == SERVICE_STREAM_ID:
-                        self._on_service_message(message)
-                    elif self.value("election_state") == ElectionState.FOLLOWER_REPLAY:
-                        self._find_recording()
-                        history.on_archive_request(self, self._recording_id, message, self.cluster.members)
+    def _read_along(self) -> None:
+        """Read what its consensus module and its services have sent."""
+        assert self._taps is not None
+        history = self.cluster.history
+        for stream_id, message in self._taps.read():
+            if stream_id == CONSENSUS_STREAM_ID:
+                history.on_consensus_message(self, message)
+            elif stream_id == SERVICE_STREAM_ID:
+                self._on_service_message(message)
+            elif self.value("election_state") == ElectionState.FOLLOWER_REPLAY:
+                self._find_recording()
+                history.on_archive_request(self, self._recording_id, message, self.cluster.members)
 
     def _on_service_message(self, message: bytes) -> None:
         number = int.from_bytes(message[40:44], "little")
@@ -763,12 +710,8 @@ class Member(node_world.World):
         self.errors.clear()
 
     def _check_parts(self) -> None:
+        """A part has ended."""
         life = self.life
-        for part in life.parts:
-            if not part.is_running:
-                break
-        else:
-            return
         if not (self.is_faulty or life.is_ending):
             failures = [f"{each!r}: {each.failure}" for each in life.parts if not each.is_running]
             self.cluster.on_unexpected_end(self, "; ".join(failures))
@@ -787,7 +730,7 @@ class Member(node_world.World):
             life.storage.kill(self.draws)
         for client in life.clients:
             client.close()
-        self.bury(is_in_order=not self.is_faulty and not self._lost)
+        self.bury(is_in_order=not self.is_faulty and not self._has_lost)
 
     def _end_rest(self, life: Life) -> None:
         if life is self.life and not life.storage.is_dead:
@@ -798,22 +741,21 @@ class Member(node_world.World):
     def close(self) -> None:
         """Its owner ends it in order."""
         self.life.is_ending = True
+        parts = self._parts
+        assert parts is not None
         for part in self.random.choice(self.life.orders):
-            if id(part) in self._strand_of:
-                self._closing.add(id(part))
-            elif id(part) not in self._lost:
-                part.close()
+            parts.close(self.life.parts.index(part))
         self.wake()
 
     def lose(self, draw: random.Random) -> None:
         """A part of it dies alone."""
         life = self.life
-        lost = draw.choice(life.parts)
+        lost = draw.randrange(len(life.parts))
         life.is_ending = True
-        if id(lost) in self._lost:
+        assert self._parts is not None
+        if not self._parts.lose(lost):
             return
-        self._lost.add(id(lost))
-        client = life.clients[life.parts.index(lost)]
+        client = life.clients[lost]
         self._severed.append(client)
         self.cluster.fabric.sever(client)
         self.cluster.scheduler.after(15_000 * MS, self._end_rest, life)
@@ -844,8 +786,8 @@ class Member(node_world.World):
             self.life.storage.kill(self.draws)
         for client in self.life.clients:
             client.sever()
-        for strand in self.strands.values():
-            strand.kill()
+        if self._parts is not None:
+            self._parts.kill()
 
     def kill(self, *, is_power_cut: bool = False) -> None:
         """It dies now."""
@@ -1036,8 +978,8 @@ class World:
         """Let time pass."""
         self.until(None, duration_ms)
 
-    def until(self, is_done: Callable[[], bool] | None, limit_ms: int) -> bool:
-        """Let time pass until something is so, or the limit is over: False then."""
+    def until(self, is_done: Callable[[], bool] | None, limit_ms: int, look_ms: int = 1) -> bool:
+        """Let time pass until something is so, or the limit is over: False then. It is looked at so often."""
         end_ns = self.time.now_ns + limit_ms * MS
         over: list[bool] = []
         self.scheduler.at(end_ns, over.append, True)
@@ -1047,7 +989,7 @@ class World:
             if is_done is not None and self.time.now_ns >= next_ns:
                 if is_done():
                     return True
-                next_ns = self.time.now_ns + MS
+                next_ns = self.time.now_ns + look_ms * MS
         return is_done is not None and is_done()
 
     def await_(self, is_done: Callable[[], bool], limit_ms: int, what: str) -> None:
@@ -1234,16 +1176,19 @@ class World:
         clients = self._connected()
         if clients:
             draw.choice(clients).is_closing = True
+            self.stats["clients that close"] += 1
 
     def _do_vanish(self, draw: random.Random) -> None:
         if self.clients:
             client = self.clients.pop(draw.randrange(len(self.clients)))
             client.end()
+            self.stats["clients that vanish"] += 1
 
     def _do_stall(self, draw: random.Random) -> None:
         clients = self._connected()
         if clients:
             draw.choice(clients).stalled_until_ns = self.time.now_ns + draw.choice([100, 1000, 5000]) * MS
+            self.stats["clients that stall"] += 1
 
     # Faults.
 
@@ -1321,6 +1266,13 @@ class World:
         if member := self._pick(draw):
             member._do_fill_disk(draw)
             self.stats["full disks"] += 1
+
+    def _do_slow_disk(self, draw: random.Random) -> None:
+        if member := self._pick(draw):
+            member.slow_until_ns = self.time.now_ns + draw.choice([500, 3_000, 10_000]) * MS
+            member.slow_mean_ns = draw.choice([2, 20, 200]) * MS
+            self.stats["slow disks"] += 1
+            self._do_send(draw)
 
     def _do_pause(self, draw: random.Random) -> None:
         if member := self._pick(draw):
@@ -1536,11 +1488,24 @@ class World:
             self.history.check_content(member, min(member.committed, self.history.end), "has ended")
             terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
             self.history.check_terms(f"m{member.member_id}", terms)
-        self.stats["settled"] += 1
-        self.stats["terms"] += len(self.history.leaders)
-        self.stats["ballots"] += len({term_id for term_id, _ in self.history.requests})
-        self.stats["candidates of a term beside the first"] += self.history.contested
-        self.stats["ballots of better logs"] += self.history.refusals
+        self._count()
+
+    def _count(self) -> None:
+        """How often rare situations came, beside those that are counted where they come."""
+        plan, stats = self.plan, self.stats
+        stats["settled"] += 1
+        stats[f"seeds of {plan.members} members"] += 1
+        stats[f"seeds of {plan.services} services"] += 1
+        stats[f"seeds of sync level {plan.level}"] += 1
+        stats["seeds with clocks that drift"] += any(plan.drifts_ppm)
+        stats["terms"] += len(self.history.leaders)
+        stats["ballots"] += len({term_id for term_id, _ in self.history.requests})
+        stats["candidates of a term beside the first"] += self.history.contested
+        stats["ballots of better logs"] += self.history.refusals
+        stats["slow calls of disks"] += sum(each.slow_calls for each in self.members)
+        stats["images lost"] += self.fabric.lost_images
+        stats["images that come again"] += self.fabric.rejoined_images
+        stats["gaps closed late"] += self.fabric.repaired_gaps
 
     def _check_core(self, draw: random.Random) -> None:
         """In half of the seeds one member, mostly the leader, stays away: the others have a leader without it."""
@@ -1577,7 +1542,7 @@ class World:
         def differing() -> list[Member]:
             return [each for each in self.members if not each.is_up or each.resources() != expected[each.is_leading]]
 
-        if not self.until(lambda: not differing(), REST_LIMIT_MS):
+        if not self.until(lambda: not differing(), REST_LIMIT_MS, REST_LOOK_MS):
             for member in differing():
                 who = f"m{member.member_id}, which {'leads' if member.is_leading else 'follows'},"
                 check_resources(who, member.resources(), expected[member.is_leading])
@@ -1586,7 +1551,7 @@ class World:
         self.is_healing = True
         for member in self.members:
             member.calls_left = member.turns_left = -1
-            member.paused_until_ns = 0
+            member.paused_until_ns = member.slow_until_ns = 0
             member.fault, member.disk.capacity = None, CAPACITY
             if member.is_up and (member.is_faulty or member.is_incomplete):
                 member.kill()

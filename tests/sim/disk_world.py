@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import io
 import itertools
 import logging
@@ -282,13 +283,16 @@ class PlannedWorld[P: DiskPlan](Protocol):
 
 def run_world[P: DiskPlan](world: PlannedWorld[P]) -> Result[P]:
     """Run a world's plan; an error of the simulation itself is raised."""
-    disabled = logging.root.manager.disable
+    disabled, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
+    gc.disable()  # nothing is finalized at a moment that depends on what ran before
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # where parts report what their error logs cannot take
             return _run(world)
     finally:
         logging.disable(disabled)
+        if collects:
+            gc.enable()
 
 
 def _run[P: DiskPlan](world: PlannedWorld[P]) -> Result[P]:

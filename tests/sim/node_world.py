@@ -49,6 +49,7 @@ from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedStorage
+from container.testing.simulation.turns import Killed
 from container.transport.idle_strategy import IdleStrategy
 from tests.sim.disk_world import (
     CAPACITY,
@@ -163,10 +164,6 @@ def expand(seed: int) -> Plan:
         retained=retained,
         operations=tuple(drawn),
     )
-
-
-class Killed(BaseException):
-    """The process of whoever is idling has ended."""
 
 
 def _same(state: State) -> State:

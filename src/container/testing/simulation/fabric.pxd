@@ -4,11 +4,12 @@ from libc.stdint cimport int64_t, uint64_t
 from container.testing.memory.memory_log cimport MemoryImage, MemoryLog, ReaderListener
 from container.testing.memory.memory_stream cimport MemoryStream, StreamSender
 from container.testing.memory.memory_transport cimport MemoryClient, MemoryDriver, MemoryNetwork, MemorySubscription
+from container.testing.simulation.scheduler cimport Scheduler
 from container.testing.simulation.virtual_time cimport Draws, Trace, VirtualTime
 
 
 cdef class Fabric:
-    cdef readonly object scheduler
+    cdef readonly Scheduler scheduler
     cdef readonly VirtualTime time
     cdef readonly Draws draws
     cdef readonly Trace trace
@@ -22,6 +23,9 @@ cdef class Fabric:
     cdef readonly int64_t linger_ns
     cdef readonly int64_t client_liveness_ns
     cdef readonly int64_t unblock_timeout_ns
+    cdef readonly int64_t lost_images                       # their sessions were not heard for too long
+    cdef readonly int64_t rejoined_images                   # of sessions that had images there before
+    cdef readonly int64_t repaired_gaps
     cdef dict _hosts                                        # name -> Host
     cdef dict _paths                                        # (from, to) -> Path
     cdef int _lives

@@ -17,6 +17,7 @@ from container.testing.memory.memory_stream cimport MemoryStream
 from container.testing.memory.memory_transport cimport (
     MemoryClient, MemoryDriver, MemoryNetwork, MemoryPublication, MemorySubscription,
 )
+from container.testing.simulation.scheduler cimport Scheduler
 from container.testing.simulation.virtual_time cimport Draws, NodeClock, Trace
 
 __all__ = ["Fabric"]
@@ -45,15 +46,18 @@ cdef class Fabric:
 
     Messages take at least ``latency_ns`` and on average ``mean_latency_ns``, drawn from ``draws``. ``receiver_window``
     (bytes, at most half a term, which is what 0 means) is how far a sender may be ahead of what a receiver has read.
-    The other times (nanoseconds) have the defaults of Aeron's driver. Arrivals are noted in ``trace``, if given. Raises
+    The other times (nanoseconds) have the defaults of Aeron's driver. Arrivals are noted in ``trace``, if given.
+    ``lost_images``, ``rejoined_images`` and ``repaired_gaps`` count sessions that were not heard for too long, those
+    that came back to where they were lost, and gaps that a second transmission has closed (int). Raises
     ConfigurationError for a negative latency or window, and for other times that are not positive.
     """
 
-    def __init__(self, scheduler not None, Draws draws not None, *, Trace trace=None, int64_t latency_ns=50_000,
-                 int64_t mean_latency_ns=200_000, int64_t receiver_window=0, int64_t heartbeat_ns=100_000_000,
-                 int64_t status_ns=200_000_000, int64_t image_liveness_ns=10_000_000_000,
-                 int64_t connection_timeout_ns=5_000_000_000, int64_t linger_ns=5_000_000_000,
-                 int64_t client_liveness_ns=10_000_000_000, int64_t unblock_timeout_ns=15_000_000_000):
+    def __init__(self, Scheduler scheduler not None, Draws draws not None, *, Trace trace=None,
+                 int64_t latency_ns=50_000, int64_t mean_latency_ns=200_000, int64_t receiver_window=0,
+                 int64_t heartbeat_ns=100_000_000, int64_t status_ns=200_000_000,
+                 int64_t image_liveness_ns=10_000_000_000, int64_t connection_timeout_ns=5_000_000_000,
+                 int64_t linger_ns=5_000_000_000, int64_t client_liveness_ns=10_000_000_000,
+                 int64_t unblock_timeout_ns=15_000_000_000):
         _check_latency(latency_ns, mean_latency_ns, 0)
         if receiver_window < 0:
             raise ConfigurationError(f"receiver_window is {receiver_window}: it must not be negative (bytes)")
@@ -210,7 +214,7 @@ cdef class Wire:
             return 0
         delay_ns = self.fabric.draws.delay_ns(self.stream, key, path.least_ns, path.mean_ns)
         self.last_ns = max(self.last_ns + 1, now_ns + delay_ns)
-        self.fabric.scheduler.at(self.last_ns, self._arrive, kind, action, arguments)
+        self.fabric.scheduler.add(self.last_ns, self._arrive, (kind, action, arguments))
         return 0
 
     def _arrive(self, int kind, action, tuple arguments):
@@ -218,7 +222,7 @@ cdef class Wire:
             return
         if self.path.clogged_until_ns > self.fabric.time.now_ns:
             self.last_ns = max(self.last_ns + 1, self.path.clogged_until_ns)
-            self.fabric.scheduler.at(self.last_ns, self._arrive, kind, action, arguments)
+            self.fabric.scheduler.add(self.last_ns, self._arrive, (kind, action, arguments))
             return
         if self.fabric.trace is not None:
             self.fabric.trace.note(
@@ -283,6 +287,7 @@ cdef class Link:
         receiver.repair_ns = -1
         if not receiver.is_closed and begin <= receiver.log.position() < receiver.known_position:
             receiver.accept(self, receiver.log.position(), receiver.known_position, False)
+            self.source.host.fabric.repaired_gaps += 1
 
 
 cdef class Sender(StreamSender):
@@ -441,6 +446,7 @@ cdef class Endpoint:
         receiver.repair_ns = -1
         link.is_ended = False
         self.receivers[key] = receiver
+        fabric.rejoined_images += key in self.barred
         for subscription in wanting:
             receiver.add_reader(subscription)
         self.host.wake()
@@ -572,6 +578,7 @@ cdef class Receiver(ReaderListener):
         if self.is_closed or not self.endpoint.host.driver.is_alive:
             return
         if fabric.time.now_ns - self.active_ns >= fabric.image_liveness_ns:
+            fabric.lost_images += 1
             self.close()
             return
         self.send_status()

@@ -21,9 +21,9 @@ from container.testing.memory.scripted_consensus_module import (
 )
 from container.testing.memory.scripted_member import ScriptedMember
 from container.testing.simulation import plan as plans
+from container.testing.simulation.fibers import Fiber, SimulatedCrash
 from container.testing.simulation.observed_service import ObservedService
 from container.testing.simulation.plan import SnapshotFault, Start
-from container.testing.simulation.scheduler import Fiber, SimulatedCrash
 from container.testing.simulation.virtual_time import NodeClock, ParkingIdleStrategy
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One thread that runs a simulated world: events in virtual time, and fibers for what waits inside its calls.
+"""Fibers: what waits inside the calls of a simulated world, while its scheduler runs others.
 
 An agent waits deep inside its own code, for a counter, an image or an archive. So each runs on a *fiber*, which keeps
 its stack while others run (greenlet). Any code that waits calls :meth:`Fiber.park`.
@@ -6,21 +6,14 @@ its stack while others run (greenlet). Any code that waits calls :meth:`Fiber.pa
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
+
+import greenlet
 
 from container.errors import ContainerError
-from container.testing.simulation.virtual_time import Draws, VirtualTime
+from container.testing.simulation.scheduler import Scheduler
 
-try:
-    import greenlet
-except ImportError as error:
-    raise ImportError(
-        'a simulation needs the package greenlet: pip install "aeron-cluster-container[testing]"'
-    ) from error
-
-_TIES = 1
 _FIRST_PARK_NS = 1_100_000
 _LONGEST_PARK_NS = 100_000_000
 _MOST_UNWINDINGS = 100
@@ -28,43 +21,6 @@ _MOST_UNWINDINGS = 100
 
 class SimulatedCrash(BaseException):
     """Unwinds the fibers of a process that was killed. Its further actions have no effect."""
-
-
-class Scheduler:
-    """Runs what is due, in the order of virtual time; a draw decides among things that are due at the same time."""
-
-    def __init__(self, time: VirtualTime, draws: Draws) -> None:
-        self.time = time
-        self._draws = draws
-        self._queue: list[tuple[int, int, int, Callable[..., object], tuple[Any, ...]]] = []
-        self._sequence = 0
-        self.fibers: list[Fiber] = []
-        self._hub = greenlet.getcurrent()
-
-    def at(self, time_ns: int, action: Callable[..., object], *arguments: Any) -> None:
-        """Call ``action(*arguments)`` at that time; immediately after what is due now if the time has passed."""
-        self._sequence += 1
-        tie = self._draws.draw(_TIES, self._sequence)
-        heapq.heappush(self._queue, (max(time_ns, self.time.now_ns), tie, self._sequence, action, arguments))
-
-    def after(self, delay_ns: int, action: Callable[..., object], *arguments: Any) -> None:
-        """Call ``action(*arguments)`` in so many nanoseconds."""
-        self.at(self.time.now_ns + delay_ns, action, *arguments)
-
-    def step(self) -> bool:
-        """Move to the next event and run it; False when there is none."""
-        if not self._queue:
-            return False
-        time_ns, _, _, action, arguments = heapq.heappop(self._queue)
-        self.time.now_ns = time_ns
-        action(*arguments)
-        return True
-
-    def close(self) -> None:
-        """End all fibers, in the order in which they were started, and forget what was due."""
-        for fiber in self.fibers[:]:
-            fiber.kill()
-        self._queue.clear()
 
 
 class Fiber:
@@ -87,7 +43,7 @@ class Fiber:
         self._unwindings = 0
         self.paused_until_ns = 0
         """Until then it does not run, as a process that is stopped or collects garbage."""
-        self._greenlet = greenlet.greenlet(self._run, scheduler._hub)
+        self._greenlet = greenlet.greenlet(self._run, scheduler.hub)
         scheduler.fibers.append(self)
         self._due(scheduler.time.now_ns)
 
@@ -107,14 +63,14 @@ class Fiber:
         else:
             self._idle_park_ns = _FIRST_PARK_NS
         self._due(until_ns)
-        self._scheduler._hub.switch()
+        self._scheduler.hub.switch()
         if self.is_killed:
             self._unwind()
 
     def _unwind(self) -> NoReturn:
         self._unwindings += 1
         if self._unwindings > _MOST_UNWINDINGS:
-            self._scheduler._hub.switch()
+            self._scheduler.hub.switch()
         raise SimulatedCrash
 
     def wake(self) -> None:
