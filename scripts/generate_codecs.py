@@ -5,8 +5,8 @@
 Needs nothing but Python 3.12, runs from anywhere, gives the same output for the same input, and leaves
 a file that would not change untouched, so that nothing is compiled again without need.
 
-schema/templates/ has the parts that do not depend on the messages: sbe_codec.h, sbe.pxd, messages.pyi and the beginning
-of messages.pyx.
+schema/templates/ has the parts that do not depend on the messages: sbe_codec.h, sbe.pxd, snapshot_types.pxd,
+messages.pyi and the beginning of messages.pyx.
 
 A description is a TOML file per schema:
 
@@ -955,7 +955,7 @@ def generate() -> dict[str, str]:
     for schema in schemas:
         files[f"{schema.name}_codec.h"] = "\n".join(flyweight_header(schema)) + "\n"
         files[f"{schema.name}.pxd"] = "\n".join(flyweight_declarations(schema)) + "\n"
-    for name in ("sbe_codec.h", "sbe.pxd", "messages.pyi"):
+    for name in ("sbe_codec.h", "sbe.pxd", "snapshot_types.pxd", "messages.pyi"):
         files[name] = (TEMPLATE_DIRECTORY / name).read_text(encoding="utf-8")
     return {name: f"{'//' if name.endswith('.h') else '#'} {NOTICE}\n{files[name]}" for name in sorted(files)}
 

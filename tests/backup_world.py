@@ -41,9 +41,12 @@ class Member:
         world: of the archives.
         member_id: of it.
         archive: its own; made if there is none.
+        leader_id: of the member that leads; its own by default.
     """
 
-    def __init__(self, world: World, member_id: int = 0, archive: Archive | None = None) -> None:
+    def __init__(
+        self, world: World, member_id: int = 0, archive: Archive | None = None, *, leader_id: int | None = None
+    ) -> None:
         self.world, self.id = world, member_id
         self.archive = world.archive(0) if archive is None else archive
         self.client = world.connect(0)
@@ -59,7 +62,7 @@ class Member:
         disk.make_directory(CLUSTER_DIR)
         self.recording_log = RecordingLog.open(disk, CLUSTER_DIR, create=True, file_sync_level=1)
         self.commit = seam.add_counter(self.client, CounterType.COMMIT_POSITION, b"\0\0\0\0", "commit")
-        self.leader_id = member_id
+        self.leader_id = member_id if leader_id is None else leader_id
         self.queries: list[dict[str, Any]] = []
         self.responses: list[dict[str, Any]] = []
         self.is_answering = True
@@ -70,20 +73,34 @@ class Member:
         self.recording_id = -1
         world.tasks.append(self.work)
 
-    def begin_term(self, term_id: int = 0, length: int = 20 * FRAME) -> None:
+    def begin_term(self, term_id: int = 0, length: int = 20 * FRAME, stream_id: int = STREAM_ID) -> None:
         """Lead a term, in which so many bytes of the log are recorded and committed."""
         self.recording_id = self.archive.store.catalog.next_recording_id
         channel = f"aeron:ipc?term-length=64k|mtu=1408|session-id={next(_SESSIONS)}"
-        self.archive.requests().start_recording(channel=channel)
-        self.stream = Stream(self.archive, channel=channel)
+        self.archive.requests().start_recording(stream_id, channel=channel)
+        self.stream = Stream(self.archive, stream_id, channel)
         self.world.until(lambda: self.archive.store.is_active(self.recording_id))
         self.recording_log.append_term(self.recording_id, term_id, 0, 5)
         self.grow(length)
 
-    def grow(self, length: int, *, is_committed: bool = True) -> int:
-        """Have the log grow; where it ends."""
+    def open_term(self, term_id: int, length: int, leader_id: int | None = None) -> int:
+        """Begin a term at the end of the log, in which that grows; where it ends."""
         assert self.stream is not None
-        self.stream.fill(length)
+        self.recording_log.append_term(self.recording_id, term_id, self.stream.position, 6)
+        if leader_id is not None:
+            self.leader_id = leader_id
+        return self.grow(length)
+
+    def grow(self, length: int, *, is_committed: bool = True) -> int:
+        """Have the log grow, and the term that begins where it ends be opened; where it ends then."""
+        assert self.stream is not None
+        last, end = self.recording_log.find_last_term(), self.stream.position + length
+        assert last is not None
+        while (position := self.stream.position) < end:
+            if position == last.term_base_log_position:
+                self.stream.send(term_event(last.leadership_term_id, position, self.leader_id))
+            else:
+                self.stream.send(client_message(last.leadership_term_id, position))
         end = self.stream.position
         self.world.until(lambda: self.archive.store.recorded_position(self.recording_id) == end)
         if is_committed:
@@ -189,6 +206,30 @@ class Member:
         self._answers[str(len(self.queries) + len(self.responses))] = (publication, message)
 
 
+def term_event(term_id: int, base: int, leader_id: int) -> bytes:
+    """The first message of a term, as long as the other ones."""
+    return encode(
+        "cluster",
+        "NewLeadershipTermEvent",
+        leadership_term_id=term_id,
+        log_position=base + FRAME,
+        timestamp=5,
+        term_base_log_position=base,
+        leader_member_id=leader_id,
+        log_session_id=1,
+        time_unit=0,
+        app_version=1,
+    ).ljust(FRAME - 32, b"\0")
+
+
+def client_message(term_id: int, position: int) -> bytes:
+    """A message of a client, for that position of the log."""
+    header = encode(
+        "cluster", "SessionMessageHeader", leadership_term_id=term_id, cluster_session_id=1, timestamp=position
+    )
+    return header.ljust(FRAME - 32, bytes([1 + position // FRAME % 250]))
+
+
 class Credentials:
     """Gives a name, and answers a challenge with its end."""
 
@@ -283,6 +324,7 @@ class Backup:
             credentials_supplier=Credentials(),
             random_source=random.Random(next(_SESSIONS)),
             display=self.display,
+            on_failure=self.errors.append,
             on_error=self.errors.append,
             on_event=lambda name, **fields: self.events.append((name, fields)),
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 import container
@@ -23,7 +24,11 @@ from container.errors import ClusterError, ConfigurationError, MarkFileError
 from container.files.cnc_file import CncFile, CounterRecord, read_mark_file
 from container.files.recording_log import read_recording_log
 from container.node.cluster_node import ClusterNode
+from container.operate import control
+from container.operate.answers import RefusedError
+from container.operate.control import backup_query_delay
 from container.operate.driver_counters import BACKUP_STATES
+from container.operate.marks import read_cluster_mark
 from container.operate.node_errors import read_errors
 from container.operate.node_metrics import sample_node
 from container.operate.status import health, read_status
@@ -273,6 +278,8 @@ def test_events_and_error_log_say_what_it_does(world: World, caplog: pytest.LogC
     for record in caplog.records:
         if record.name.startswith("container") and "clusterId=11" in record.getMessage() and hasattr(record, "event"):
             events.setdefault(record.event, []).append(record.fields)  # type: ignore[attr-defined]
+    said = {getattr(record, "event", None) for record in caplog.records if text in record.getMessage()}
+    assert said == {"backup_failed"}, "the log says it once"
     expected = {"state": "BACKUP_QUERY", "log_position": -1, "reason": text}
     assert events["backup_failed"][0] == {"source": "cluster-backup clusterId=11"} | expected
     (updated,) = events["backup_updated"]
@@ -302,9 +309,40 @@ def test_a_caller_may_drive_it(world: World, tmp_path: Path) -> None:
         backup.invoke()
         return world.counter(CounterType.BACKUP_STATE, 9) == 5
 
+    def state() -> int | None:
+        backup.invoke()
+        return world.counter(CounterType.BACKUP_STATE, 9)
+
+    assert health(tmp_path / "driven", "ready", 0).exit_code == 1
     wait_until(is_following, LIMIT_S, "a copy")
+    ask(world.node, b"1")
+    world.node.take_snapshot()
+    backup_query_delay(tmp_path / "driven", 0)
+    wait_until(lambda: state() == 0, LIMIT_S, "a query")
+    seen = set()
+
+    def is_following_again() -> bool:
+        seen.add(found := state())
+        assert health(tmp_path / "driven", "ready", 0).exit_code == 0, found
+        return found == 5
+
+    wait_until(is_following_again, LIMIT_S, "another copy")
+    assert seen == {0, 1, 4, 5}
     backup.close()
     assert not backup.is_running
+    assert health(tmp_path / "driven", "ready", 0).exit_code == 1
+
+
+def test_the_query_of_another_backup_is_not_delayed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has no counters, on a driver that another backup uses as well."""
+    directory = world.directory / "cluster"
+    with world.launch():
+        world.await_copy()
+        mark = read_cluster_mark(directory)
+        other = msgspec.structs.replace(mark, cluster_id=10)
+        monkeypatch.setattr(control, "_running", lambda _: (directory, other))
+        with pytest.raises(RefusedError, match="the backup has no counter of its next query"):
+            backup_query_delay(directory, 0)
 
 
 class Marks:

@@ -35,7 +35,7 @@ def grow(members: tuple[Member, Member], length: int) -> int:
 def begun(*, is_continued: bool) -> Start:
     """A start beside two members; one that continues finds another term, a later snapshot and more of the log."""
     world = MemoryWorld()
-    members = Member(world), Member(world, 1)
+    members = Member(world), Member(world, 1, leader_id=0)
     for each in members:
         each.begin_term()
         each.take_snapshot(services=2)
@@ -50,8 +50,7 @@ def begun(*, is_continued: bool) -> Start:
         world.until(lambda: not archive.store.is_active(backup.log_recording_id()))
         base = grow(members, 3 * FRAME)
         for each in members:
-            each.recording_log.append_term(each.recording_id, 1, base, 6)
-        grow(members, 3 * FRAME)
+            each.open_term(1, 3 * FRAME)
         for each in members:
             each.take_snapshot(1, base, services=2)
         grow(members, FRAME)

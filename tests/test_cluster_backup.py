@@ -11,11 +11,10 @@ import pytest
 
 from container.archive.client.archive_connection import ArchiveRequest
 from container.backup.backup_machine import BackupState
-from container.backup.backup_transport import BackupTransport
 from container.backup.member_answer import BEGIN_ANEW, MemberAnswer, check_same_log, compared_from
 from container.consensus.cluster_member import parse_cluster_members
 from container.consensus.snapshot_copy import SnapshotCopy
-from container.errors import ClusterError, ClusterEvent, RegistrationError
+from container.errors import ClusterError, RegistrationError
 from container.settings.setting import MAX_SERVICE_COUNT
 from container.testing.memory import transport_probe as seam
 from tests.backup_world import (
@@ -28,7 +27,20 @@ from tests.backup_world import (
     Member,
     check_copy,
 )
-from tests.replication_world import MS, SEGMENT_LENGTH, MemoryWorld, NetworkWorld, recorded, snapshot_messages
+from tests.replication_world import (
+    MS,
+    SEGMENT_LENGTH,
+    STREAM_ID,
+    MemoryWorld,
+    NetworkWorld,
+    Stream,
+    recorded,
+    recording,
+    snapshot_messages,
+)
+
+type Lie = Callable[[MemoryWorld, Member], tuple[Member, str]]
+"""Has a member answer with a recording that is not its log; the member, and a part of what the backup says."""
 
 STATES = [each for each in BackupState if each < BackupState.RESET_BACKUP]
 
@@ -43,16 +55,6 @@ def member(world: MemoryWorld) -> Member:
     made = Member(world)
     made.begin_term()
     return made
-
-
-class SetClock:
-    """A backup's transport whose time of day is another one."""
-
-    def __init__(self, transport: BackupTransport, epoch_ms: Callable[[], int]) -> None:
-        self._transport, self.epoch_ms = transport, epoch_ms
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 def behind(world: MemoryWorld, member: Member) -> tuple[Backup, int, int]:
@@ -123,7 +125,7 @@ def test_a_query_says_all_that_upstreams_does(world: MemoryWorld, member: Member
 def test_the_member_is_a_leader_or_a_follower_as_it_is_set(
     world: MemoryWorld, member: Member, source_type: str, chosen: int
 ) -> None:
-    member.leader_id = 1
+    member.open_term(1, FRAME, leader_id=1)
     leader = Member(world, 1)
     leader.begin_term()
     backup = Backup(world, member, leader, source_type=source_type)
@@ -138,7 +140,7 @@ def test_without_such_a_member_it_says_so_and_asks_again(world: MemoryWorld, mem
     assert backup.failures() == [
         f"no member answers as it should: {member.endpoint} is the leader, source_type=FOLLOWER"
     ]
-    member.leader_id = 3
+    member.open_term(1, FRAME, leader_id=3)
     backup.until_backing_up()
 
 
@@ -189,6 +191,24 @@ def test_it_says_where_no_name_is_known(world: MemoryWorld, member: Member) -> N
     backup.until(backup.failures)
     assert backup.failures() == [f"no member answers as it should: {member.endpoint}: unknown host"]
     backup.until_backing_up()
+
+
+@pytest.mark.parametrize("members", [b"0,:0", b"0,a:1,b:2", b"\xff|"])
+def test_a_list_of_members_that_is_invalid_ends_the_round_of_no_other_member(
+    world: MemoryWorld, member: Member, members: bytes
+) -> None:
+    wrong = Member(world, 1, leader_id=0)
+    wrong.begin_term()
+    wrong.fields = {"cluster_members": members}
+    backup = Backup(world, wrong, member)
+    backup.machine._endpoints[:] = [wrong.endpoint, member.endpoint]
+    backup.until_backing_up()
+    assert backup.failures() == []
+    assert check_copy(backup, member) >= 0
+    backup.close()
+    backup = Backup(world, wrong)
+    backup.until(backup.failures)
+    assert backup.failures()[0].startswith(f"no member answers as it should: {wrong.endpoint}: ")
 
 
 def test_nobody_answers(world: MemoryWorld, member: Member) -> None:
@@ -247,17 +267,19 @@ def test_new_snapshots_come_with_the_next_query(world: MemoryWorld, member: Memb
     assert backup.errors == []
 
 
-@pytest.mark.parametrize("step_ms", [-3600_000, 3600_000])
-def test_a_time_of_day_that_is_set_keeps_no_snapshot_away(
-    world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch, step_ms: int
-) -> None:
-    backup = Backup(world, member, backup_interval_ns=100 * MS)
+@pytest.mark.parametrize(("hours", "early"), [(-24, 0), (24, 1)])
+def test_a_time_of_day_that_is_set_delays_no_query(world: MemoryWorld, member: Member, hours: int, early: int) -> None:
+    """Set back, it brings none forward either."""
+    backup = Backup(world, member)
     backup.until_backing_up()
-    epoch_ms, set_ms = backup.transport.epoch_ms, 0
-    monkeypatch.setattr(backup.machine, "_transport", SetClock(backup.transport, lambda: epoch_ms() + set_ms))
-    set_ms = step_ms
-    for count in (2, 3, 4):
-        backup.until(lambda count=count: len(member.queries) == count)  # type: ignore[misc]
+    world.clock.set_epoch_ms(world.clock.now_ms + hours * 3600 * 1000)
+    world.clock.advance((INTERVAL_MS - 1000) * MS)
+    for _ in range(100):
+        world.turn()
+    assert len(member.queries) == 1 + early
+    for count in (2 + early, 3 + early):
+        world.clock.advance(INTERVAL_MS * MS)
+        backup.until(lambda count=count: len(member.queries) == count and backup.state == 5)  # type: ignore[misc]
     assert backup.errors == []
 
 
@@ -313,7 +335,7 @@ def test_a_log_that_begins_behind_the_next_members_snapshot_begins_anew(world: M
 
     It has an older one, or none.
     """
-    first, second = Member(world), Member(world, 1)
+    first, second = Member(world), Member(world, 1, leader_id=0)
     for each in (first, second):
         each.begin_term()
         if has_older:
@@ -321,8 +343,8 @@ def test_a_log_that_begins_behind_the_next_members_snapshot_begins_anew(world: M
         each.grow(5 * FRAME)
     first.take_snapshot()
     before = first.commit.value
-    end = first.grow(FRAME)
-    first.fields = {"last_leadership_term_id": 1, "last_term_base_log_position": end}
+    first.grow(FRAME)
+    first.open_term(1, FRAME)
     seam.set_counter(first.commit, before)
     backup = Backup(world, first, initial_replay_start="LATEST_SNAPSHOT")
     backup.until_state(BackupState.RESET_BACKUP)
@@ -429,8 +451,10 @@ def test_more_snapshots_than_a_member_has_services_are_not_copied(world: MemoryW
 def test_credentials_that_raise_end_the_round_alone(
     world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
+    wrong = KeyError("no key")
+
     def broken(*_: object) -> bytes:
-        raise KeyError("no key")
+        raise wrong
 
     member.challenge = b"word?"
     backup = Backup(world, member)
@@ -438,20 +462,10 @@ def test_credentials_that_raise_end_the_round_alone(
         patched.setattr(Credentials, method, broken)
         backup.until(backup.failures)
     assert backup.failures() == ["'no key'"]
-    assert [type(each) for each in backup.errors] == [KeyError, ClusterEvent]
+    assert backup.errors[0] is wrong
+    assert "'no key' (in state BACKUP_QUERY; the next try begins in " in backup.texts()[1]
+    assert len(backup.errors) == 2
     backup.until_backing_up()
-
-
-def test_a_clock_that_is_set_back_delays_no_query(world: MemoryWorld, member: Member) -> None:
-    backup = Backup(world, member)
-    backup.until_backing_up()
-    world.clock.set_epoch_ms(world.clock.now_ms - 24 * 3600 * 1000)
-    world.clock.advance((INTERVAL_MS - 1000) * MS)
-    for _ in range(100):
-        world.turn()
-    assert len(member.queries) == 1
-    world.clock.advance(1000 * MS)
-    backup.until(lambda: len(member.queries) == 2)
 
 
 def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member: Member) -> None:
@@ -521,26 +535,6 @@ def test_what_no_member_can_have_is_not_copied(world: MemoryWorld, member: Membe
     member.fields = {}
     backup.until_backing_up()
     assert check_copy(backup, member) == END
-
-
-def test_an_error_of_any_kind_ends_a_round_and_not_the_backup(
-    world: MemoryWorld, member: Member, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as one of the program that answers challenges."""
-    member.challenge = b"word?"
-    wrong = ValueError("no such word")
-
-    def fail(*_: object) -> bytes:
-        raise wrong
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Credentials, "on_challenge", fail)
-        backup = Backup(world, member)
-        backup.until_state(BackupState.RESET_BACKUP)
-        backup.until_state(BackupState.BACKUP_QUERY)
-    assert backup.errors[0] is wrong
-    assert "no such word (in state BACKUP_QUERY" in backup.texts()[1]
-    backup.until_backing_up()
 
 
 def test_what_comes_from_others_does_not_keep_an_answer_away(world: MemoryWorld, member: Member) -> None:
@@ -795,9 +789,10 @@ def test_a_copy_that_is_too_old_is_said_to_be(world: MemoryWorld, member: Member
 def wiped(world: MemoryWorld, *terms: tuple[int, int], length: int) -> Member:
     """A member of the cluster that has begun anew, with these terms and their bases."""
     made = Member(world, archive=world.archive(0))
-    made.begin_term(terms[0][0], length)
-    for term_id, base in terms[1:]:
-        made.recording_log.append_term(made.recording_id, term_id, base, 5)
+    bases = [base for _, base in terms[1:]] + [length]
+    made.begin_term(terms[0][0], bases[0])
+    for (term_id, base), end in zip(terms[1:], bases[1:], strict=True):
+        made.open_term(term_id, end - base)
     return made
 
 
@@ -815,8 +810,7 @@ def wiped(world: MemoryWorld, *terms: tuple[int, int], length: int) -> Member:
 def test_a_cluster_that_has_begun_anew_is_not_the_one_that_was_copied(
     world: MemoryWorld, member: Member, terms: list[tuple[int, int]], text: str
 ) -> None:
-    member.recording_log.append_term(member.recording_id, 1, 20 * FRAME, 5)
-    end = member.grow(10 * FRAME)
+    end = member.open_term(1, 10 * FRAME)
     backup = Backup(world, member)
     backup.until(lambda: backup.machine.position == end)
     backup.until_backing_up()
@@ -831,8 +825,7 @@ def test_a_cluster_that_has_begun_anew_is_not_the_one_that_was_copied(
 
 def test_a_cluster_that_began_again_is_found_by_its_log_where_its_terms_fit(world: MemoryWorld, member: Member) -> None:
     """Restored from an older copy, it has come by the end of this one, and has begun a term behind it."""
-    member.recording_log.append_term(member.recording_id, 1, 20 * FRAME, 5)
-    end = member.grow(10 * FRAME)
+    end = member.open_term(1, 10 * FRAME)
     backup = Backup(world, member)
     backup.until(lambda: backup.machine.position == end)
     backup.until_backing_up()
@@ -914,8 +907,7 @@ def test_terms_are_not_entered_of_a_cluster_whose_archive_is_not_the_one_that_is
 
 
 def test_a_term_that_begins_before_those_of_the_copy_is_not_entered(world: MemoryWorld, member: Member) -> None:
-    member.recording_log.append_term(member.recording_id, 1, 20 * FRAME, 5)
-    member.grow(FRAME)
+    member.open_term(1, FRAME)
     backup = Backup(world, member)
     backup.until_backing_up()
     member.fields = {"last_leadership_term_id": 2, "last_term_base_log_position": 10 * FRAME}
@@ -935,8 +927,7 @@ def test_a_term_into_which_the_log_was_copied_is_entered_by_the_next_life(
     backup = Backup(world, member)
     backup.until_backing_up()
     base = member.commit.value
-    member.recording_log.append_term(member.recording_id, 1, base, 6)
-    end = member.grow(7 * FRAME)
+    end = member.open_term(1, 7 * FRAME)
     backup.until(lambda: backup.machine.position == end)
     assert entries(backup) == [(0, -1, -2)]
     (backup.close if ends_in_order else backup.crash)()
@@ -958,9 +949,9 @@ def test_an_old_copy_goes_on_where_the_cluster_still_has_the_log(world: MemoryWo
     world.until(lambda: not backup.archive.store.is_active(0))
     world.clock.set_epoch_ms(world.clock.now_ms + days * 24 * 3600 * 1000)
     for term_id in range(1, 5):
-        end = member.grow(5 * FRAME)
-        member.recording_log.append_term(member.recording_id, term_id, end, 5)
-        member.take_snapshot(term_id, end)
+        base = member.grow(4 * FRAME)
+        end = member.open_term(term_id, FRAME)
+        member.take_snapshot(term_id, base)
     after = backup.next_life(member)
     after.until_backing_up()
     assert check_copy(after, member) == end
@@ -971,13 +962,246 @@ def test_an_old_copy_goes_on_where_the_cluster_still_has_the_log(world: MemoryWo
 def test_a_cluster_that_was_shut_down_and_started_again_is_copied(world: MemoryWorld, member: Member) -> None:
     """Its snapshot is of the term before, at the log's end."""
     position = member.take_snapshot()
-    member.recording_log.append_term(member.recording_id, 1, position, 6)
-    end = member.grow(2 * FRAME)
+    end = member.open_term(1, 2 * FRAME)
     backup = Backup(world, member)
     backup.until_backing_up()
     backup.until(lambda: backup.machine.position == end)
     assert entries(backup) == [(0, position, -2), (0, position, 0), (0, position, -1), (1, -1, -2)]
     assert check_copy(backup, member) == end
+
+
+def a_snapshot(service_id: int) -> Lie:
+    """Its recording, and no snapshots."""
+
+    def named(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+        member.take_snapshot()
+        (recording_id,) = [
+            each.recording_id
+            for each in member.recording_log.entries
+            if each.is_snapshot and each.service_id == service_id
+        ]
+        member.fields = {"log_recording_id": recording_id, "snapshots": []}
+        return (
+            member,
+            f"is of stream {107 if service_id == -1 else 106}, and the log is of stream {STREAM_ID} (log_stream_id)",
+        )
+
+    named.__name__ = f"the snapshot of service {service_id}"
+    return named
+
+
+def a_stream_of_a_service(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    """A service records what it likes in the member's archive."""
+    member.fields = {"log_recording_id": recording(member.archive, stream_id=5)[0]}
+    return member, "is of stream 5, and the log is of stream"
+
+
+def a_services_stream_with_the_logs_id(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    channel = "aeron:ipc?term-length=64k|mtu=1408|session-id=77"
+    member.archive.requests().start_recording(channel=channel)
+    stream = Stream(member.archive, channel=channel)
+    recording_id = member.recording_id + 1
+    member.world.until(lambda: member.archive.store.is_active(recording_id))
+    stream.fill(100 * FRAME)
+    member.fields = {"log_recording_id": recording_id}
+    return member, "at 0 it has no message of a cluster, and not the begin of term 0 from 0 under leader 0"
+
+
+def the_log_of_an_earlier_life(world: MemoryWorld, member: Member) -> tuple[Member, str]:
+    """The cluster was wiped, and its archives were kept."""
+    assert member.stream is not None
+    member.stream.close()
+    world.until(lambda: not member.archive.store.is_active(member.recording_id))
+    now = Member(world, archive=member.archive)
+    now.begin_term()
+    now.fields = {"log_recording_id": member.recording_id}
+    return now, "has ended: the log of a member that answers is recorded still"
+
+
+def the_log_of_another_cluster(world: MemoryWorld, member: Member) -> tuple[Member, str]:
+    other = Member(world, archive=member.archive, leader_id=2)
+    other.begin_term()
+    member.fields = {"log_recording_id": other.recording_id}
+    return (
+        member,
+        "at 0 it has the begin of term 0 from 0 under leader 2, and not the begin of term 0 from 0 under leader 0",
+    )
+
+
+def the_log_of_a_cluster_in_another_term(world: MemoryWorld, member: Member) -> tuple[Member, str]:
+    other = Member(world, archive=member.archive)
+    other.begin_term()
+    other.open_term(1, 20 * FRAME)
+    member.fields = {"log_recording_id": other.recording_id}
+    member.open_term(2, FRAME)
+    return member, "at 20480 it has the begin of term 1 from 20480 under leader 0, and not the begin of term 2"
+
+
+def a_term_that_begins_elsewhere(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    member.open_term(1, 20 * FRAME)
+    member.fields = {"last_term_base_log_position": 19 * FRAME}
+    return member, "at 19456 it has a SessionMessageHeader, and not the begin of term 1 from 19456 under leader 0"
+
+
+def a_term_that_begins_within_a_message(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    member.fields = {"last_term_base_log_position": 32}
+    return member, "is not read from 32 on: replayPosition=32 does not point to a valid frame"
+
+
+def a_term_of_a_log_that_begins_behind_it(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    member.grow(2 * SEGMENT_LENGTH)
+    member.archive.requests().ok("PurgeSegmentsRequest", recording_id=0, new_start_position=SEGMENT_LENGTH)
+    member.take_snapshot()
+    member.fields = {
+        "last_leadership_term_id": 3,
+        "snapshots": [each | {"leadership_term_id": 3} for each in snapshots_of(member)],
+    }
+    return member, f"at {SEGMENT_LENGTH} it has a message of term 0, and not one of term 3"
+
+
+def a_snapshots_term_that_begins_elsewhere(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    """Its markers do not say where that begins."""
+    member.take_snapshot()
+    member.open_term(1, FRAME)
+    member.fields = {"snapshots": [each | {"term_base_log_position": FRAME} for each in snapshots_of(member)]}
+    return member, "at 1024 it has a SessionMessageHeader, and not the begin of term 0 from 1024"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        a_snapshot(0),
+        a_snapshot(-1),
+        a_stream_of_a_service,
+        a_services_stream_with_the_logs_id,
+        the_log_of_an_earlier_life,
+        the_log_of_another_cluster,
+        the_log_of_a_cluster_in_another_term,
+        a_term_that_begins_elsewhere,
+        a_term_that_begins_within_a_message,
+        a_term_of_a_log_that_begins_behind_it,
+        a_snapshots_term_that_begins_elsewhere,
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_a_recording_that_is_not_the_members_log_is_not_copied(world: MemoryWorld, member: Member, lie: Lie) -> None:
+    """Nothing is left of it, and the true answer is taken."""
+    answering, text = lie(world, member)
+    backup = Backup(world, answering)
+    backup.until(backup.failures)
+    named = answering.fields.get("log_recording_id", answering.recording_id)
+    assert backup.failures()[0].startswith(f"recording {named}, which member 0 names as its log, ")
+    assert text in backup.failures()[0]
+    assert check_copy(backup, answering) == -1
+    assert backup.archive.store.catalog.recording_ids() == []
+    answering.fields = {}
+    backup.until_backing_up()
+    end = answering.grow(FRAME)
+    backup.until(lambda: backup.machine.position == end)
+    assert check_copy(backup, answering) == end
+    assert unnamed(backup) == []
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_a_copy_does_not_continue_with_a_recording_that_is_not_the_members_log(
+    world: MemoryWorld, member: Member, is_followed: bool
+) -> None:
+    """Not even where the copy has nothing that could be compared: it begins and ends at the latest snapshot."""
+    position = member.take_snapshot()
+    backup = Backup(world, member, initial_replay_start="LATEST_SNAPSHOT")
+    backup.until_backing_up()
+    assert backup.archive.range(backup.log_recording_id())[0] == position == backup.machine.position
+    before = entries(backup)
+    other = Member(world, archive=member.archive, leader_id=2)
+    other.begin_term()
+    other.open_term(1, 9 * FRAME)
+    member.fields = {"log_recording_id": other.recording_id, "snapshots": []}
+    if is_followed:
+        backup.display.deadline_ms = 0
+    else:
+        backup.close()
+        backup = backup.next_life(member, initial_replay_start="LATEST_SNAPSHOT")
+    backup.until(backup.failures)
+    text = "the log is that of member 0, recording" if is_followed else "names as its log, is another one"
+    assert text in backup.failures()[0]
+    assert entries(backup) == before
+    member.fields = {}
+    backup.until_backing_up()
+    end = member.grow(FRAME)
+    backup.until(lambda: backup.machine.position == end)
+    assert check_copy(backup, member) == end
+
+
+def test_a_term_of_the_log_that_is_followed_is_entered_where_the_log_has_it(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    base = member.grow(FRAME)
+    member.fields = {"last_leadership_term_id": 1, "last_term_base_log_position": base - FRAME}
+    backup.display.deadline_ms = 0
+    backup.until(backup.failures)
+    assert f"at {base - FRAME} it has a SessionMessageHeader, and not the begin of term 1" in backup.failures()[0]
+    assert entries(backup) == [(0, -1, -2)]
+    member.fields = {}
+    end = member.open_term(1, FRAME)
+    backup.until(lambda: len(backup.recording_log.entries) == 2 and backup.machine.position == end)
+    assert entries(backup) == [(0, base, -2), (1, -1, -2)]
+    assert check_copy(backup, member) == end
+
+
+def test_a_term_that_is_about_to_be_opened_is_awaited(world: MemoryWorld, member: Member) -> None:
+    """A follower that knows it may answer before its archive has the term's first message."""
+    base = member.commit.value
+    member.recording_log.append_term(member.recording_id, 1, base, 6)
+    backup = Backup(world, member)
+    backup.until(lambda: backup.machine._subscriptions)
+    for _ in range(100):
+        world.turn()
+    assert (backup.state, backup.failures()) == (BackupState.BACKUP_QUERY, [])
+    end = member.grow(2 * FRAME)
+    backup.until_backing_up()
+    backup.until(lambda: backup.machine.position == end)
+    assert check_copy(backup, member) == end
+    assert backup.failures() == []
+
+
+def test_messages_of_an_extension_do_not_hide_the_terms_of_a_log(world: MemoryWorld, member: Member) -> None:
+    """A log that begins within a message, and then has one of another schema."""
+    member.grow(SEGMENT_LENGTH - 20 * FRAME - 1024)
+    assert member.stream is not None
+    member.stream.send(bytes(3000), b"\x10\0\x0f\x27\x6f\x01\x10\0".ljust(FRAME - 32, b"x"))
+    member.grow(2 * SEGMENT_LENGTH)
+    member.archive.requests().ok("PurgeSegmentsRequest", recording_id=0, new_start_position=SEGMENT_LENGTH)
+    position = member.take_snapshot()
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    assert check_copy(backup, member) == position
+    assert backup.errors == []
+
+
+def test_a_log_with_another_length_of_terms_is_another_log(world: MemoryWorld, member: Member) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    answer = MemberAnswer(0, 0, 0, 0, 0, parse_cluster_members(member.members())[0], ())
+    own, source = backup.archive.descriptor(0), member.archive.descriptor(0)
+    with pytest.raises(
+        ClusterError, match="is another one than was copied: term_buffer_length=131072, the copy's 65536"
+    ):
+        check_same_log(backup.recording_log, answer, own, replace(source, term_buffer_length=128 * 1024))
+
+
+def test_the_files_of_the_members_archive_may_have_another_length(world: MemoryWorld) -> None:
+    member = Member(world, archive=world.archive(0, segment_file_length=2 * SEGMENT_LENGTH))
+    member.begin_term()
+    member.grow(3 * SEGMENT_LENGTH)
+    member.take_snapshot()
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    backup.close()
+    end = member.grow(SEGMENT_LENGTH)
+    after = backup.next_life(member)
+    after.until(lambda: after.machine.position == end)
+    assert check_copy(after, member) == end
+    assert after.errors == []
 
 
 def test_a_log_with_another_initial_term_is_another_log(world: MemoryWorld, member: Member) -> None:
@@ -1003,7 +1227,7 @@ def test_a_member_that_dies_is_left_for_another_one(world: MemoryWorld, member: 
     """The log continues with another member's, in each state of the backup."""
     member.take_snapshot()
     backup = Backup(world, member, progress_timeout_ns=300 * MS)
-    other = Member(world, 1)
+    other = Member(world, 1, leader_id=0)
     other.begin_term()
     other.take_snapshot()
     until_in(backup, state)

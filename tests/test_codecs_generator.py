@@ -43,6 +43,7 @@ def test_every_file_says_that_it_is_generated() -> None:
         "messages.pyx",
         "sbe.pxd",
         "sbe_codec.h",
+        "snapshot_types.pxd",
     }
     for text in files.values():
         assert text.splitlines()[0].endswith(f" {NOTICE}")

@@ -10,15 +10,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from container.common.aeron_defaults import CounterType
+from container.aeron import AeronClient
+from container.codecs.messages import decode, encode
+from container.common.aeron_defaults import CONSENSUS_STREAM_ID, CounterType
+from container.consensus.backup_requests import backup_response
 from container.files.cnc_file import CncFile, CounterRecord
 from container.files.recording_log import RecordingLogEntry, read_recording_log
 from container.operate.marks import read_mark_and_errors
-from container.testing.processes.endpoints import PortReservation
+from container.testing.memory import transport_probe as seam
+from container.testing.processes.endpoints import PortReservation, members_string
 from container.testing.processes.java_tools import java_command, resolve_jar
 from container.testing.processes.local_archive import ArchiveKind, LocalArchive
 from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process
+from container.transport.streams import Publication
 from tests.limits import LIMIT_S
 from tests.system.archive_requests import start_driver
 
@@ -134,12 +139,17 @@ class BackupProcess:
 
     def await_position(self, position: int, limit_s: float = LIMIT_S) -> None:
         """Wait until the copy is one, and has the log up to a position."""
+        self.process.wait_until(lambda: self.has(position), limit_s, f"a copy up to {position}")
 
-        def is_there() -> bool:
-            state, live = self.counter(CounterType.BACKUP_STATE), self.counter(CounterType.BACKUP_LIVE_LOG_POSITION)
-            return state == BACKING_UP and live is not None and live >= position
+    def has(self, position: int) -> bool:
+        """Whether the copy is one, and has the log up to a position."""
+        state, live = self.counter(CounterType.BACKUP_STATE), self.counter(CounterType.BACKUP_LIVE_LOG_POSITION)
+        return state == BACKING_UP and live is not None and live >= position
 
-        self.process.wait_until(is_there, limit_s, f"a copy up to {position}")
+    def errors(self) -> list[str]:
+        """The texts in its mark file, none before there is one."""
+        path = self.cluster_dir / "cluster-mark.dat"
+        return [each.text for each in read_mark_and_errors(path)[1]] if path.exists() else []
 
     def query_now(self) -> None:
         """Have it ask a member again, as an operator does."""
@@ -163,6 +173,61 @@ class BackupProcess:
     def close(self) -> None:
         """Kill what runs."""
         self._stack.close()
+
+
+class FalseMember:
+    """Answers a backup in place of a member, on an endpoint of its own; the archive that it names is the member's.
+
+    Args:
+        member: whose driver runs.
+        endpoint: where a backup asks.
+    """
+
+    def __init__(self, member: Node, endpoint: str) -> None:
+        self._member, self.endpoint = member, endpoint
+        self._client = AeronClient(member.aeron_dir)
+        self._subscription = seam.add_subscription(self._client, f"aeron:udp?endpoint={endpoint}", CONSENSUS_STREAM_ID)
+        self._answers: list[tuple[Publication, bytes]] = []
+        self.fields: dict[str, Any] = {}
+        """The untrue fields of its answers."""
+
+    def answer(self) -> None:
+        """Answer what has come."""
+        for data, _ in seam.poll(self._subscription, 10):
+            name, query = decode("cluster", data)
+            if name == "BackupQuery":
+                channel, stream_id = query["response_channel"].decode(), query["response_stream_id"]
+                publication = seam.add_publication(self._client, channel, stream_id, exclusive=True)
+                self._answers.append((publication, self._answer(query["correlation_id"])))
+        for each in list(self._answers):
+            publication, message = each
+            if seam.offer(publication, message) > 0:
+                self._answers.remove(each)
+                publication.close()
+
+    def _answer(self, correlation_id: int) -> bytes:
+        entries = list(read_recording_log(self._member.cluster_dir))
+        snapshots = [each for each in entries if each.is_valid_snapshot]
+        file = CncFile.open_ready(self._member.aeron_dir)
+        assert file is not None
+        try:
+            (counter_id,) = (each.counter_id for each in file.counters() if each.type_id == CounterType.COMMIT_POSITION)
+        finally:
+            file.close()
+        message = backup_response(
+            correlation_id,
+            last_term=[each for each in entries if each.is_term][-1],
+            snapshots=[each for each in snapshots if each.log_position == snapshots[-1].log_position],
+            commit_position_counter_id=counter_id,
+            leader_member_id=self._member.endpoints.member_id,
+            member_id=self._member.endpoints.member_id,
+            cluster_members=members_string(self._member.members),
+        )
+        _, fields = decode("cluster", message)
+        return encode("cluster", "BackupResponse", **(fields | self.fields))
+
+    def close(self) -> None:
+        self._client.close()
 
 
 class WholeBackup:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from container.common.aeron_defaults import CounterType
+from container.files.catalog import read_catalog
 from container.files.cnc_file import read_mark_file
 from container.files.directory_lock import NOTE_NAME
+from container.files.recording_log import read_recording_log
 from container.testing.processes.endpoints import HOST, PortReservation
 from container.testing.processes.local_archive import ArchiveKind
 from container.testing.processes.local_cluster import Node
 from container.testing.processes.process import Process
 from tests.limits import LIMIT_S
-from tests.system.backup_processes import BackupProcess, WholeBackup
+from tests.system.backup_processes import BackupProcess, FalseMember, WholeBackup
 from tests.system.conftest import NATIVE
 from tests.system.harness import NodeFactory, release, run_ledger_client
 from tests.system.test_native_archive import PUTS, messages_in, start_ledger
@@ -113,3 +116,59 @@ def test_a_node_that_starts_from_the_copy_does_so_from_its_snapshot(node: NodeFa
         )
         assert backup.snapshot_position() > 0
         assert backup.counter(CounterType.BACKUP_ERROR_COUNT) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "archive"),
+    [
+        ("native", "native"),
+        pytest.param("java", "native", marks=pytest.mark.slow),
+        pytest.param("native", "java", marks=pytest.mark.slow),
+        pytest.param("java", "java", marks=pytest.mark.slow),
+    ],
+)
+def test_a_recording_that_is_not_the_log_is_not_copied(
+    node: NodeFactory, tmp_path: Path, ports: PortReservation, source: ArchiveKind, archive: ArchiveKind
+) -> None:
+    """An answer names it; what is true is copied then."""
+    member = node(**(NATIVE if source == "native" else JAVA))
+    start_ledger(member, "python")
+    run_ledger_client(member, *PUTS)
+    assert member.cluster_tool("snapshot").return_code == 0
+    snapshots = [each for each in read_recording_log(member.cluster_dir) if each.is_valid_snapshot]
+    answering = FalseMember(member, f"{HOST}:{ports.take()}")
+    settings = {"cluster_consensus_endpoints": answering.endpoint, "progress_timeout_ns": "2s"}
+    lies: list[tuple[dict[str, Any], str]] = [
+        *(
+            (
+                {"log_recording_id": each.recording_id, "snapshots": []},
+                f"recording {each.recording_id}, which member 0 names as its log, is of stream 10",
+            )
+            for each in snapshots
+        ),
+        ({"last_term_base_log_position": 32, "snapshots": []}, "names as its log, is not read from 32 on: "),
+        ({"last_leadership_term_id": 7, "snapshots": []}, "and not the begin of term 7 from 0 under leader 0"),
+        ({"leader_member_id": 5}, "and not the begin of term 0 from 0 under leader 5"),
+    ]
+    with BackupProcess("native", [member], tmp_path / "backup", archive=archive, settings=settings) as backup:
+        try:
+            for answering.fields, text in lies:
+
+                def is_said(text: str = text) -> bool:
+                    answering.answer()
+                    return any(text in each for each in backup.errors())
+
+                backup.process.wait_until(is_said, LIMIT_S, text)
+                assert not list(read_catalog(backup.archive_dir))
+            answering.fields = {}
+            end = commit_position(member)
+
+            def is_copied() -> bool:
+                answering.answer()
+                return backup.has(end)
+
+            backup.process.wait_until(is_copied, LIMIT_S, "a copy of the log")
+        finally:
+            answering.close()
+        assert messages_in(backup.base_dir) == messages_in(member.base_dir)
+        assert backup.snapshot_position() == snapshots[-1].log_position

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from container.common.aeron_defaults import FRAME_ALIGNMENT
 from container.common.channel_uri import MAX_URI_LENGTH, SPY_PREFIX, ChannelUri, initial_position
 from container.common.quantities import SIZE_FACTORS, format_duration, format_size
 from container.common.values import shown, whole_number
@@ -29,7 +30,6 @@ __all__ = [
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-_FRAME_ALIGNMENT = 32
 _MTU_RANGE = (32, 65_504)
 _TERM_LENGTH_RANGE = (64 * 1024, 1024**3)
 
@@ -108,8 +108,8 @@ def replay_channel(
     ``initial_term_id``, ``term_length`` and ``mtu_length`` (bytes) are the recording's; ``linger_ns`` counts when the
     request has no ``linger``. ``image_correlation_id`` is that of the image of a request with a replay token.
     """
-    if position < 0 or position % _FRAME_ALIGNMENT:
-        raise ConfigurationError(f"position={position}: must be a multiple of {_FRAME_ALIGNMENT} and not negative")
+    if position < 0 or position % FRAME_ALIGNMENT:
+        raise ConfigurationError(f"position={position}: must be a multiple of {FRAME_ALIGNMENT} and not negative")
     params = _stripped(channel)
     params["term-length"] = _term_length(term_length)
     params["mtu"] = _mtu(mtu_length)
@@ -224,8 +224,8 @@ def _term_length(length: int) -> str:
 
 def _mtu(length: int) -> str:
     least, most = _MTU_RANGE
-    if not least <= length <= most or length % _FRAME_ALIGNMENT:
-        raise ConfigurationError(f"mtu={length}: must be a multiple of {_FRAME_ALIGNMENT} from {least} to {most}")
+    if not least <= length <= most or length % FRAME_ALIGNMENT:
+        raise ConfigurationError(f"mtu={length}: must be a multiple of {FRAME_ALIGNMENT} from {least} to {most}")
     return format_size(length)
 
 

@@ -228,9 +228,16 @@ class ClusterBackupContext(ContextBase[BackupSettings]):
             credentials_supplier=self.credentials_supplier,
             random_source=self.random,
             display=self.counters,
+            on_failure=CountedErrorHandler(self.counters.error_counter, self._on_failure),
             on_error=self.counted_error_handler,
             on_event=self._on_event,
         )
+
+    def _on_failure(self, error: BaseException) -> None:
+        """Record what has ended a round. Its event is in the log already."""
+        self.error_log.record(error)
+        if self._user_error_handler is not None:
+            self._user_error_handler(error)
 
     def _on_event(self, event: str, **fields: Any) -> None:
         log_event(self.name, event, **fields)

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from container.archive.client.archive_connection import ArchiveRequest
 from container.archive.client.async_archive import AsyncArchive
-from container.backup.backup_transport import BackupTransport, ReplayHash
+from container.backup.backup_transport import BackupTransport, FirstMessage, ReplayHash
 from container.backup.member_answer import (
     BEGIN_ANEW,
     MemberAnswer,
@@ -36,6 +36,15 @@ from container.backup.member_answer import (
     is_acceptable,
     needed_snapshots,
     read_answer,
+)
+from container.backup.member_log import (
+    TermPlace,
+    check_log_recording,
+    check_reach,
+    check_term,
+    ended,
+    named_log,
+    term_places,
 )
 from container.codecs.messages import decode, encode
 from container.common.channel_uri import ENDPOINT, ChannelUri
@@ -51,6 +60,7 @@ from container.errors import (
     ClusterError,
     ClusterEvent,
     CodecError,
+    ConfigurationError,
     ContainerError,
     RegistrationError,
     TimedOutError,
@@ -66,7 +76,7 @@ from container.files.recording_log import (
     RecordingLogEntry,
 )
 from container.settings.backup_table import BackupSettings
-from container.transport.streams import Subscription
+from container.transport.streams import FragmentHandler, Subscription
 
 ANYWHERE = 2**63 - 1
 PROTOCOL_VERSION = 0 << 16 | 3 << 8
@@ -132,7 +142,8 @@ class ClusterBackupMachine:
         credentials_supplier: for members that ask.
         random_source: of session ids and of the order of members.
         display: where it shows how far it is.
-        on_error: gets what has ended a round, and what ends nothing.
+        on_failure: gets what has ended a round, which an event says as well.
+        on_error: gets other errors.
         on_event: gets an event's name and its fields.
     """
 
@@ -148,6 +159,7 @@ class ClusterBackupMachine:
         credentials_supplier: CredentialsSupplier,
         random_source: random.Random,
         display: BackupDisplay,
+        on_failure: ErrorHandler,
         on_error: ErrorHandler,
         on_event: Callable[..., object],
     ) -> None:
@@ -155,7 +167,7 @@ class ClusterBackupMachine:
         self._recording_log, self._orphans = recording_log, orphans
         self._new_archive, self._new_member_archive = new_archive, new_member_archive
         self._credentials, self._random, self._display = credentials_supplier, random_source, display
-        self._on_error, self._on_event = on_error, on_event
+        self._on_failure, self._on_error, self._on_event = on_failure, on_error, on_event
         self._endpoints = [each.strip() for each in str(settings.cluster_consensus_endpoints).split(",")]
         random_source.shuffle(self._endpoints)
         self._cursor = 0
@@ -223,6 +235,7 @@ class ClusterBackupMachine:
             # Its archive answers: what was asked for is of the cluster whose log is recorded, and of no later one.
             original = yield from self._descriptor(source, found.log_recording_id, f"member {found.member.id}")
             check_terms(self._recording_log, found)
+            yield from self._check_log(source, found, original, snapshots)
             copies: list[MemberSnapshot] = []
             if snapshots:
                 self._enter(BackupState.SNAPSHOT_RETRIEVE)
@@ -231,7 +244,7 @@ class ClusterBackupMachine:
             if self._counter_id == NULL_VALUE:
                 yield from self._record(archive, source, found, original, snapshots)
             needed = max(found.term_base_log_position, *(each.log_position for each in copies), 0)
-            yield from self._catch_up(source, found, needed)
+            yield from self._catch_up(needed)
             self._enter(BackupState.UPDATE_RECORDING_LOG)
             self._update(found, copies)
             yield
@@ -278,7 +291,7 @@ class ClusterBackupMachine:
         wait_s = self._settings.cool_down_interval_ns / 1e9
         text = f"{message_of(error)} (in state {self.state.name}; the next try begins in {wait_s:g} s)"
         self._on_event("backup_failed", state=self.state.name, log_position=self.position, reason=message_of(error))
-        self._on_error(ClusterEvent(text))
+        self._on_failure(ClusterEvent(text))
 
     def _reset(self) -> Generator[None]:
         self._enter(BackupState.RESET_BACKUP)
@@ -413,7 +426,7 @@ class ClusterBackupMachine:
                     return found
                 role = "the leader" if found.leader_member_id == found.member.id else "a follower"
                 reasons.append(f"{endpoint} is {role}, source_type={self._settings.source_type}")
-            except (ClusterError, CodecError, RegistrationError, TimedOutError) as error:
+            except (ClusterError, CodecError, ConfigurationError, RegistrationError, TimedOutError) as error:
                 reasons.append(f"{endpoint}: {message_of(error)}")
             finally:
                 self._transport.disconnect()
@@ -504,6 +517,40 @@ class ClusterBackupMachine:
             yield from connected(self._source)
         self._answer = found
         return self._source
+
+    def _check_log(
+        self,
+        source: AsyncArchive,
+        found: MemberAnswer,
+        original: RecordingDescriptor,
+        snapshots: tuple[MemberSnapshot, ...],
+    ) -> Generator[None]:
+        """Raise ClusterError unless the member's recording is its log, with the terms that are entered."""
+        recording_id = found.log_recording_id
+        check_log_recording(found, original, self._settings.log_stream_id)
+        end = yield from answer(source, source.recording_position(recording_id))
+        if end == NULL_POSITION:
+            raise ended(found)
+        check_reach(found, snapshots, end)
+        places = term_places(
+            self._recording_log, found, snapshots, original.start_position, is_followed=self._counter_id != NULL_VALUE
+        )
+        for place in places:
+            yield from self._check_term(source, found, place, original.term_buffer_length)
+
+    def _check_term(
+        self, source: AsyncArchive, found: MemberAnswer, place: TermPlace, term_buffer_length: int
+    ) -> Generator[None]:
+        """Raise ClusterError unless the member's recording has a term; a message is shorter than a term buffer."""
+        first, begin = FirstMessage(not place.is_base), place.position
+        end = begin + term_buffer_length
+        try:
+            yield from self._read_source(
+                source, found.log_recording_id, begin, end, first, lambda: first.message is not None
+            )
+        except ArchiveError as error:
+            raise ClusterError(f"{named_log(found)} is not read from {begin} on: {message_of(error)}") from error
+        check_term(found, place, first.message)
 
     def _retrieve(
         self, archive: AsyncArchive, source: AsyncArchive, member: ClusterMember, snapshot: MemberSnapshot
@@ -686,17 +733,31 @@ class ClusterBackupMachine:
         channel = f"aeron:ipc?session-id={session_id}"
         subscription = yield from self._transport.add_subscription(channel, self._settings.log_stream_id)
         self._subscriptions.append(subscription)
-        copied = yield from self._read(archive, own.recording_id, begin, end, channel, subscription, session_id)
-        session_id = self._new_session_id()
-        uri = ChannelUri.parse(self._catchup_channel())
-        uri.put("session-id", str(session_id))
-        subscription, uri.params[ENDPOINT] = yield from self._listen(str(uri))
-        theirs = yield from self._read(source, found.log_recording_id, begin, end, str(uri), subscription, session_id)
-        if copied != theirs:
+        copied, theirs = ReplayHash(), ReplayHash()
+        yield from self._read(archive, own.recording_id, begin, end, channel, subscription, session_id, copied)
+        yield from self._read_source(source, found.log_recording_id, begin, end, theirs)
+        if copied.digest() != theirs.digest():
             raise ClusterError(
                 f"the log of member {found.member.id} from {begin} to {end} is not what the copy ends with: the "
                 f"cluster began again from an older state: {BEGIN_ANEW}"
             )
+
+    def _read_source(
+        self,
+        source: AsyncArchive,
+        recording_id: int,
+        begin: int,
+        end: int,
+        found: FragmentHandler,
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> Generator[None]:
+        """Read a part of a member's log, as :meth:`_read` does."""
+        session_id = self._new_session_id()
+        uri = ChannelUri.parse(self._catchup_channel())
+        uri.put("session-id", str(session_id))
+        subscription, uri.params[ENDPOINT] = yield from self._listen(str(uri))
+        yield from self._read(source, recording_id, begin, end, str(uri), subscription, session_id, found, is_enough)
+        self._close_subscriptions()
 
     def _read(
         self,
@@ -707,35 +768,29 @@ class ClusterBackupMachine:
         channel: str,
         subscription: Subscription,
         session_id: int,
-    ) -> Generator[None, None, bytes]:
-        """A hash of a part of a log, as an archive replays it."""
+        found: FragmentHandler,
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> Generator[None]:
+        """Read a part of a log, as an archive replays it, up to its end or until it is enough."""
         request = archive.replay(recording_id, begin, end - begin, channel, self._settings.log_stream_id, NULL_VALUE)
         archive.follow(request)
         try:
             yield from answer(archive, request)
-            found, position = ReplayHash(), begin
+            position = begin
             waiting = self._progressing(
-                lambda: f"the end of the copy is read up to {position} on {channel}, needed is {end}", lambda: position
+                lambda: f"recording {recording_id} is read up to {position} on {channel}", lambda: position
             )
-            while position < end:
+            while position < end and not is_enough():
                 if request.error is not None:
                     raise request.error
                 next(waiting)
                 yield
                 position = max(position, self._transport.read_replay(subscription, session_id, found))
-            return found.digest()
         finally:
             archive.forget(request)
 
-    def _catch_up(self, source: AsyncArchive, found: MemberAnswer, position: int) -> Generator[None]:
-        """Wait until the log is recorded up to where what is entered next needs it.
-
-        Raises ClusterError where the member's log does not go so far: while that grows, no progress would be missed.
-        """
-        if self.position < position:
-            end = yield from answer(source, source.recording_position(found.log_recording_id))
-            if NULL_POSITION < end < position:
-                raise ClusterError(f"member {found.member.id} names position {position}, and its log goes to {end}")
+    def _catch_up(self, position: int) -> Generator[None]:
+        """Wait until the log is recorded up to where what is entered next needs it."""
         waiting = self._progressing(
             lambda: f"the log is recorded up to {self.position}, needed is {position}", lambda: self.position
         )

@@ -11,11 +11,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.archive.client cimport recording_counters
 from container.archive.client.recording_counters cimport NULL_COUNTER_ID
+from container.codecs cimport cluster as codec
+from container.codecs cimport sbe
 from container.common.sealed cimport seal
 from container.consensus.steps import added
 from container.errors import ClusterError
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.frames cimport ACTION_CONTINUE, CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE, FrameHeader
+from container.transport.frames cimport (
+    ACTION_CONTINUE, CLOSED, FRAME_FLAG_BEGIN, MAX_POSITION_EXCEEDED, NULL_VALUE, FrameHeader,
+)
 from container.transport.streams cimport (
     FragmentHandler, Image, Publication, Subscription, publication_result_name,
 )
@@ -27,6 +31,7 @@ cdef enum:
     FRAGMENT_LIMIT = 10
     REPLAY_FRAGMENT_LIMIT = 100
     SEND_ATTEMPTS = 3
+    MESSAGE_BEGIN_LENGTH = 256
 
 cdef object FRAGMENT = struct.Struct("<qB")     # where it ends, and its flags
 
@@ -47,6 +52,28 @@ cdef class ReplayHash(FragmentHandler):
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         self._hash.update(FRAGMENT.pack(header.position, header.flags))
         self._hash.update((<const char*> buffer)[:length])
+        return ACTION_CONTINUE
+
+
+cdef class FirstMessage(FragmentHandler):
+    """Keep the first message that a replay brings. A message that begins before the replay is skipped.
+
+    Args:
+        is_cluster: skip the messages of other schemas too: extensions have those (bool).
+    """
+
+    cdef readonly bytes message             # its first bytes; None until it came
+    cdef bint _is_cluster
+
+    def __init__(self, bint is_cluster):
+        self._is_cluster = is_cluster
+
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
+        cdef sbe.MessageHeader found
+        if self.message is None and header.flags & FRAME_FLAG_BEGIN:
+            if not self._is_cluster or (
+                    sbe.sbe_read_header(buffer, length, &found) >= 0 and found.schema_id == codec.CLUSTER_SCHEMA_ID):
+                self.message = (<const char*> buffer)[:min(length, <size_t> MESSAGE_BEGIN_LENGTH)]
         return ACTION_CONTINUE
 
 
@@ -137,8 +164,8 @@ cdef class BackupTransport(FragmentHandler):
         """The address of a UDP subscription (str), "" until it is bound."""
         return subscription.resolved_endpoint()
 
-    def read_replay(self, Subscription subscription not None, int32_t session_id, ReplayHash found not None):
-        """Read on in a replay, into ``found`` (ReplayHash); the position it is at (int), -1 while it is not there."""
+    def read_replay(self, Subscription subscription not None, int32_t session_id, FragmentHandler found not None):
+        """Read on in a replay, for a FragmentHandler; the position it is at (int), -1 while it is not there."""
         cdef Image image = subscription.image_by_session_id(session_id)
         if image is None:
             return NULL_VALUE
@@ -188,4 +215,4 @@ cdef class BackupTransport(FragmentHandler):
             subscription.close()
 
 
-seal((BackupTransport, ReplayHash))
+seal((BackupTransport, FirstMessage, ReplayHash))

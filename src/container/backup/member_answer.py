@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from container.common.aeron_defaults import FRAME_ALIGNMENT
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
 from container.errors import ClusterError, CodecError
 from container.files.catalog import RecordingDescriptor
 from container.files.recording_log import CONSENSUS_MODULE_SERVICE_ID, NULL_VALUE, RecordingLog
 from container.settings.backup_table import ANY, FOLLOWER, LATEST_SNAPSHOT, LEADER
 from container.settings.setting import MAX_SERVICE_COUNT
-
-_FRAME_ALIGNMENT = 32
 
 BEGIN_ANEW = (
     "keep the directories of the backup's cluster and archive, which are the copy of what was, and start the backup "
@@ -113,7 +112,7 @@ def _are_numbers(*values: int | None) -> bool:
 
 
 def _is_position(value: int | None) -> bool:
-    return value is not None and value >= 0 and value % _FRAME_ALIGNMENT == 0
+    return value is not None and value >= 0 and value % FRAME_ALIGNMENT == 0
 
 
 def _set_of(snapshots: Sequence[MemberSnapshot]) -> tuple[MemberSnapshot, ...]:

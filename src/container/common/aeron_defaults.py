@@ -1,4 +1,4 @@
-"""Aeron's own numbers, each once: types of counters, and the streams and channels of a node that is not configured."""
+"""Aeron's own numbers, each once: types of counters, alignment, streams and channels of a node without settings."""
 
 from __future__ import annotations
 
@@ -57,6 +57,9 @@ class CounterType(enum.IntEnum):
     CLUSTER_SESSION = 241
     RETAINED_LOG_POSITION = 1200
 
+
+FRAME_ALIGNMENT = 32
+"""Each frame of a stream or a recording begins at a multiple of it (upstream: FrameDescriptor.FRAME_ALIGNMENT)."""
 
 # Upstream: ClusteredServiceContainer.Configuration and ConsensusModule.Configuration.
 LOG_STREAM_ID = 100

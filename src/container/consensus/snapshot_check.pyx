@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.archive.client.async_archive cimport AsyncArchive
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
+from container.codecs.snapshot_types cimport SNAPSHOT_TYPE_CONSENSUS_MODULE, SNAPSHOT_TYPE_SERVICE
 from container.common.sealed cimport hide
 from container.consensus.steps cimport Deadline, ReplayImage, check
 from container.consensus.steps import begin_replay
@@ -20,16 +21,14 @@ from container.transport.transport_seam cimport Client
 
 cdef enum:
     FRAGMENT_LIMIT = 100
-    TYPE_CONSENSUS_MODULE = 1
-    TYPE_SERVICE = 2
     CONSENSUS_MODULE_SERVICE_ID = -1
 
 
 cdef str _described(int64_t type_id, int64_t log_position, int64_t leadership_term_id):
     cdef str owner = f"type {type_id}"
-    if type_id == TYPE_CONSENSUS_MODULE:
+    if type_id == SNAPSHOT_TYPE_CONSENSUS_MODULE:
         owner = "the consensus module"
-    elif type_id == TYPE_SERVICE:
+    elif type_id == SNAPSHOT_TYPE_SERVICE:
         owner = "a service"
     return f"{owner} at {log_position} in term {leadership_term_id}"
 
@@ -99,7 +98,8 @@ def check_snapshot(
         TimedOutError: it makes no progress.
     """
     cdef _SnapshotMarks marks = _SnapshotMarks.__new__(_SnapshotMarks)
-    marks._type_id = TYPE_CONSENSUS_MODULE if snapshot.service_id == CONSENSUS_MODULE_SERVICE_ID else TYPE_SERVICE
+    marks._type_id = (
+        SNAPSHOT_TYPE_CONSENSUS_MODULE if snapshot.service_id == CONSENSUS_MODULE_SERVICE_ID else SNAPSHOT_TYPE_SERVICE)
     marks._log_position, marks._leadership_term_id = snapshot.log_position, snapshot.leadership_term_id
     if stop_position > 0:
         yield from _read(archive, client, deadline, recording_id, stop_position, channel, stream_id, marks)

@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
+from container.codecs.snapshot_types cimport SNAPSHOT_TYPE_CONSENSUS_MODULE
 from container.common.sealed cimport hide, seal
 from container.consensus.cluster_session cimport CLOSING, OPEN, ClusterSession
 from container.consensus.consensus_event_handler cimport ConsensusEventHandler
@@ -22,7 +23,6 @@ from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, NULL_VALU
 from container.transport.streams cimport FragmentHandler, Image
 
 cdef enum:
-    SNAPSHOT_TYPE_ID = 1                # upstream: ConsensusModule.Configuration.SNAPSHOT_TYPE_ID
     FRAGMENT_LIMIT = 10
 
 
@@ -79,7 +79,8 @@ cdef bytes _marker(int64_t log_position, int64_t leadership_term_id, int32_t mar
                    int32_t app_version):
     cdef bytes message = _new(codec.SNAPSHOT_MARKER_ENCODED_LENGTH)
     codec.snapshot_marker_encode(
-        _data(message), len(message), SNAPSHOT_TYPE_ID, log_position, leadership_term_id, 0, mark, time_unit,
+        _data(message), len(message), SNAPSHOT_TYPE_CONSENSUS_MODULE, log_position, leadership_term_id, 0, mark,
+        time_unit,
         app_version)
     return message
 
@@ -152,8 +153,9 @@ cdef class SnapshotAdapter(FragmentHandler):
         cdef int64_t type_id
         check_codec(codec.snapshot_marker_wrap(&marker, buffer, length), "SnapshotMarker")
         type_id = codec.snapshot_marker_type_id(&marker)
-        if type_id != SNAPSHOT_TYPE_ID:
-            raise ClusterError(f"unexpected snapshot type: {type_id}, a consensus module's is {SNAPSHOT_TYPE_ID}")
+        if type_id != SNAPSHOT_TYPE_CONSENSUS_MODULE:
+            raise ClusterError(
+                f"unexpected snapshot type: {type_id}, a consensus module's is {SNAPSHOT_TYPE_CONSENSUS_MODULE}")
         if codec.snapshot_marker_mark(&marker) == codec.SNAPSHOT_MARK_BEGIN:
             if self._is_begun:
                 raise ClusterError("already in snapshot")

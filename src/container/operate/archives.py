@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from container.common.aeron_defaults import FRAME_ALIGNMENT
 from container.errors import RecordingError
 from container.files.catalog import NULL_POSITION, STATE_DELETED, RecordingDescriptor, read_entries
 from container.operate.answers import Answer, NoFactsError, known, named
@@ -18,7 +19,6 @@ from container.recordings.member import file_names, recorded_position, segment_p
 
 CHECKSUMS = {"none": 0, "crc32": 1, "crc32c": 2}
 _STATES = ("INVALID", "VALID", "DELETED")
-_FRAME_ALIGNMENT = 32
 
 
 def _entries(archive_dir: Path, recording_ids: list[int] | None) -> list[tuple[int, RecordingDescriptor]]:
@@ -162,10 +162,10 @@ def _verified(
 def _wrong_positions(descriptor: RecordingDescriptor) -> list[str]:
     start, stop = descriptor.start_position, descriptor.stop_position
     problems = []
-    if start < 0 or start % _FRAME_ALIGNMENT:
-        problems.append(f"it starts at {start}, which is not a multiple of {_FRAME_ALIGNMENT} from 0 on")
-    if stop != NULL_POSITION and (stop < start or stop % _FRAME_ALIGNMENT):
-        problems.append(f"it stops at {stop}, which is not a multiple of {_FRAME_ALIGNMENT} from its start {start} on")
+    if start < 0 or start % FRAME_ALIGNMENT:
+        problems.append(f"it starts at {start}, which is not a multiple of {FRAME_ALIGNMENT} from 0 on")
+    if stop != NULL_POSITION and (stop < start or stop % FRAME_ALIGNMENT):
+        problems.append(f"it stops at {stop}, which is not a multiple of {FRAME_ALIGNMENT} from its start {start} on")
     for name in ("term_buffer_length", "segment_file_length"):
         length = getattr(descriptor, name)
         if length <= 0 or length & (length - 1):

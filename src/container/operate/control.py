@@ -401,7 +401,7 @@ def backup_query_delay(path: Path, delay_ms: int | None) -> Answer:
         raise RefusedError(f"{cluster_dir} is the directory of a {mark.component}, not of a backup")
     with open_cnc(Path(mark.aeron_directory)) as file:
         records = [record for record in file.counters() if record.type_id == CounterType.BACKUP_QUERY_DEADLINE]
-    own = [record for record in records if record.key_int32(0) == mark.cluster_id] or records
+    own = [record for record in records if record.key_int32(0) == mark.cluster_id]
     if not own:
         raise RefusedError("the backup has no counter of its next query")
     if delay_ms is None:

@@ -16,6 +16,7 @@ from container.operate.places import archive_dir_beside, find_cluster_dir
 from container.operate.recording_logs import facts_of, latest_snapshot, read_log
 
 _LOOK_AGAIN_S = 0.05
+_QUERYING_STATES = ("BACKUP_QUERY", "SNAPSHOT_RETRIEVE", "UPDATE_RECORDING_LOG")
 _READY_STATES = ("ACTIVE", "SUSPENDED", "SNAPSHOT")
 
 
@@ -197,17 +198,19 @@ def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | No
     except NoFactsError as error:
         return None, [str(error)]
     reasons: list[str] = []
-    counters = ClusterCounters([], mark.cluster_id)
+    records: list[CounterRecord] = []
     try:
         with open_cnc(Path(mark.aeron_directory)) as file:
             if file.is_driver_alive(now_ms()):
-                counters = ClusterCounters(list(file.counters()), mark.cluster_id)
+                records = list(file.counters())
             else:
                 reasons.append("the media driver shows no sign of life")
     except NoFactsError as error:
         reasons.append(str(error))
+    counters = ClusterCounters(records, mark.cluster_id)
     if mark.component == "BACKUP":
-        _check_backup(mark, counters, check, reasons)
+        is_followed = _is_followed(counters, records, cluster_dir)
+        _check_backup(mark, counters, check, reasons, is_followed=is_followed)
         return (mark, counters), reasons
     if mark.component != "CONSENSUS_MODULE":
         reasons.append(f"this is the directory of a {mark.component}, not of a consensus module")
@@ -228,12 +231,28 @@ def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | No
     return (mark, counters), reasons
 
 
-def _check_backup(mark: MarkFile, counters: ClusterCounters, check: str, reasons: list[str]) -> None:
+def _is_followed(counters: ClusterCounters, records: list[CounterRecord], cluster_dir: Path) -> bool:
+    """Whether a backup follows a member: the log is recorded as well while that is asked again."""
+    state = counters.name(CounterType.BACKUP_STATE)
+    if state not in _QUERYING_STATES:
+        return state == "BACKING_UP"
+    try:
+        recording_ids = [entry.recording_id for entry in read_log(cluster_dir) if entry.is_term][-1:]
+    except NoFactsError:
+        return False
+    return any(
+        record.type_id == CounterType.RECORDING_POSITION and record.key_int64(0) in recording_ids for record in records
+    )
+
+
+def _check_backup(
+    mark: MarkFile, counters: ClusterCounters, check: str, reasons: list[str], *, is_followed: bool
+) -> None:
     _check_process("the backup", mark, reasons)
     state = counters.name(CounterType.BACKUP_STATE)
     if state is None:
         reasons.append("the backup has no counters in its media driver")
-    elif check == "ready" and state != "BACKING_UP":
+    elif check == "ready" and not is_followed:
         reasons.append(f"its state is {state}: there is no member that it follows")
     if check == "leader":
         reasons.append("a backup leads no cluster")

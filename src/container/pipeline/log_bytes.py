@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from container.common.aeron_defaults import FRAME_ALIGNMENT
 from container.common.regular_files import open_regular, read_at
 from container.errors import RecordingError, RecordingUnavailableError
 from container.files.directories import path_in
@@ -32,7 +33,6 @@ from container.spark.source import spark_schema
 
 BLOCK_LENGTH = 1024 * 1024
 _FRAME_HEADER_LENGTH = 32
-_FRAME_ALIGNMENT = 32
 _FIELDS = (
     (0, "frame_length"),
     (4, "version"),
@@ -260,7 +260,7 @@ def _hash_blocks(spark: SparkSession, members: Sequence[AuditedMember], block_le
     # A position that was given as committed may be any, and a block has whole headers.
     edges = sorted(
         {
-            position & -_FRAME_ALIGNMENT
+            position & -FRAME_ALIGNMENT
             for member in members
             for position in (
                 member.log_range.start_position,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from container.common.aeron_defaults import CounterType
+from container.common.aeron_defaults import FRAME_ALIGNMENT, CounterType
 from container.common.regular_files import read_regular
 from container.files.catalog import POSITION_MAX
 from container.files.cnc_file import (
@@ -32,7 +32,6 @@ _CLUSTER_LINK_FILE_NAME = "cluster-mark.lnk"
 
 _LINK_LENGTH_MAX = 16 * 1024
 _RECORDING_SOURCE_LENGTH_OFFSET = 12
-_FRAME_ALIGNMENT = 32
 _NULL_ARCHIVE_IDS = (-1, 0)  # of mark files from before archives had ids
 
 
@@ -146,6 +145,6 @@ def _positions(mark: MarkFileStatus, type_id: int, key_of: Callable[[CounterReco
         key: position
         for key, counter_id in first.keys() & second.keys()
         if key is not None and counts[key] == 1
-        if (position := min(first[key, counter_id], second[key, counter_id])) % _FRAME_ALIGNMENT == 0
+        if (position := min(first[key, counter_id], second[key, counter_id])) % FRAME_ALIGNMENT == 0
         and 0 <= position <= POSITION_MAX
     }

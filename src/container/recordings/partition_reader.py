@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from container.common.aeron_defaults import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
+from container.common.aeron_defaults import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID, FRAME_ALIGNMENT
 from container.errors import RecordingError, RecordingUnavailableError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.directories import Directory, path_in
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_FRAME_ALIGNMENT = 32
 _NULL_VALUE = -1
 _READ_OK, _READ_END = 0, 1
 
@@ -258,7 +257,7 @@ def _first_to_read(partition: Partition, descriptor: RecordingDescriptor, filter
     """The last place where a frame is known to begin, and of which no wanted message began before."""
     assert filters.begin_position is not None
     first = min(filters.begin_position, partition.end_position)
-    if filters.is_border and first % _FRAME_ALIGNMENT == 0 and partition.begin_position < first:
+    if filters.is_border and first % FRAME_ALIGNMENT == 0 and partition.begin_position < first:
         with closing(MessageReader(partition.member.archive, **descriptor.layout())) as reader:
             if reader.begins_message(first, partition.recorded_position):
                 return first
@@ -314,7 +313,7 @@ def _read_snapshot(
         end = ends.of(descriptor)
         arguments: dict[str, Any] = {
             # A batch takes memory for all rows that it may have, and an item has a frame at least.
-            "batch_rows": min(batch_rows, max(1, (end - descriptor.start_position) // _FRAME_ALIGNMENT)),
+            "batch_rows": min(batch_rows, max(1, (end - descriptor.start_position) // FRAME_ALIGNMENT)),
             "end": end,
             "is_consensus_module": is_module,
             "log_position": _NULL_VALUE if entry is None else entry.log_position,

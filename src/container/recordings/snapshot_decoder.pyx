@@ -7,6 +7,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
+from container.codecs.snapshot_types cimport SNAPSHOT_TYPE_CONSENSUS_MODULE, SNAPSHOT_TYPE_SERVICE
 from container.common.sealed cimport initialise, seal
 from container.recordings.batch_decoder cimport BatchDecoder
 from container.recordings.columns cimport Columns, end_row, is_full, put_bytes, put_int32, put_int64
@@ -22,8 +23,6 @@ from container.transport.frames cimport NULL_VALUE
 
 cdef enum:
     UNKNOWN_TEMPLATE = -1
-    TYPE_CONSENSUS_MODULE = 1
-    TYPE_SERVICE = 2
 
 # Where a column lies in the batch.
 cdef enum:
@@ -116,7 +115,7 @@ cdef class SnapshotDecoder(BatchDecoder):
         self._end = end
         self._type_id = NULL_VALUE
         if is_consensus_module is not None:
-            self._type_id = TYPE_CONSENSUS_MODULE if is_consensus_module else TYPE_SERVICE
+            self._type_id = SNAPSHOT_TYPE_CONSENSUS_MODULE if is_consensus_module else SNAPSHOT_TYPE_SERVICE
         self._snapshot_position = log_position
         self._leadership_term_id = NULL_VALUE
 
@@ -173,7 +172,7 @@ cdef class SnapshotDecoder(BatchDecoder):
         cdef int result
         if self._is_ended:
             self._put_payload(
-                "SERVICE_DATA" if self._type_id == TYPE_SERVICE else "EXTENSION_DATA", self.message,
+                "SERVICE_DATA" if self._type_id == SNAPSHOT_TYPE_SERVICE else "EXTENSION_DATA", self.message,
                 self.message_length)
             return READ_OK
         result = sbe.sbe_read_header(self.message, <size_t> self.message_length, &header)
@@ -229,9 +228,9 @@ cdef class SnapshotDecoder(BatchDecoder):
         if mark != codec.SNAPSHOT_MARK_BEGIN and not self._is_begun:
             return self.fail(FAILED_NO_BEGIN_MARKER, self.begin_position, codec.SNAPSHOT_MARKER_TEMPLATE_ID, 0)
         if not (type_id == self._type_id
-                or self._type_id == NULL_VALUE and TYPE_CONSENSUS_MODULE <= type_id <= TYPE_SERVICE):
+                or self._type_id == NULL_VALUE and SNAPSHOT_TYPE_CONSENSUS_MODULE <= type_id <= SNAPSHOT_TYPE_SERVICE):
             return self.fail(
-                FAILED_SNAPSHOT_TYPE, self.begin_position, type_id, max(self._type_id, <int64_t> TYPE_SERVICE))
+                FAILED_SNAPSHOT_TYPE, self.begin_position, type_id, max(self._type_id, <int64_t> SNAPSHOT_TYPE_SERVICE))
         if self._snapshot_position != NULL_VALUE and position != self._snapshot_position:
             return self.fail(FAILED_SNAPSHOT_POSITION, self.begin_position, position, self._snapshot_position)
         self._type_id = type_id

@@ -10,12 +10,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
+from container.codecs.snapshot_types cimport SNAPSHOT_TYPE_SERVICE
 from container.common import forks
 from container.common.loggers import report
 from container.common.sealed cimport seal
 from container.errors import ClusterError, SnapshotError
 from container.service.event_handler cimport EventHandler
-from container.service.snapshot_taker cimport SERVICE_SNAPSHOT_TYPE_ID
 from container.transport.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
 from container.transport.fragment_assembler cimport BytesAssembler, FragmentAssembler
 from container.transport.clocks cimport Clock
@@ -192,7 +192,7 @@ cdef class SnapshotLoader(FragmentHandler):
         cdef int32_t mark
         check_codec(codec.snapshot_marker_wrap(&marker, buffer, length), "SnapshotMarker")
         _check_length(length, marker.encoded_length, marker.version, "SnapshotMarker")
-        if codec.snapshot_marker_type_id(&marker) != SERVICE_SNAPSHOT_TYPE_ID:
+        if codec.snapshot_marker_type_id(&marker) != SNAPSHOT_TYPE_SERVICE:
             raise ClusterError(f"unexpected snapshot type: {codec.snapshot_marker_type_id(&marker)}")
         mark = codec.snapshot_marker_mark(&marker)
         if mark == codec.SNAPSHOT_MARK_BEGIN:

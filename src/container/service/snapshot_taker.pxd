@@ -8,9 +8,6 @@ from container.transport.transport_seam cimport SnapshotWriter
 from container.transport.streams cimport Publication
 from container.transport.wait_reporter cimport WaitReporter
 
-cdef enum:
-    SERVICE_SNAPSHOT_TYPE_ID = 2
-
 
 cdef class RecordingWait:                   # for the archive to record: keeps the member going, and has an end
     cdef SnapshotWriter _writer

@@ -6,6 +6,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from container.codecs cimport cluster as codec
+from container.codecs.snapshot_types cimport SNAPSHOT_TYPE_SERVICE
 from container.common import forks
 from container.common.sealed cimport seal
 from container.errors import ClusterError, TimedOutError
@@ -84,7 +85,7 @@ cdef class SnapshotTaker:
                   int32_t app_version) except -1:
         cdef uint8_t buffer[codec.SNAPSHOT_MARKER_ENCODED_LENGTH]
         codec.snapshot_marker_encode(
-            buffer, sizeof(buffer), SERVICE_SNAPSHOT_TYPE_ID, log_position, leadership_term_id, 0, mark, time_unit,
+            buffer, sizeof(buffer), SNAPSHOT_TYPE_SERVICE, log_position, leadership_term_id, 0, mark, time_unit,
             app_version)
         return self._send(buffer, sizeof(buffer))
 

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from container.common.aeron_defaults import FRAME_ALIGNMENT
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings import (
     LOG_VIEWS,
@@ -68,7 +69,6 @@ ERROR_COLUMN = "error"
 KEEPS_FILTERS_APART = hasattr(DataSourceReader, "pushLimit")
 """Whether this Spark keeps what was planned for a query's filters with that query. Those before it, 4.1 to 4.3, keep it
 with the DataFrame: the next query of the same DataFrame, if it has no filters, reads only what they let through."""
-_FRAME_ALIGNMENT = 32
 _IS_READ_ONLY = (
     f"{FORMAT} only reads what a cluster recorded, and writes nothing to it: write to another format, such as parquet; "
     "messages come into a cluster by its clients"
@@ -609,7 +609,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return log.at(committed)
             elif place.position is not None and place.position < committed:
                 # Whether a frame begins there nobody knows: a place that is not a multiple of 32 is not taken for one.
-                return log.at(place.position + (place.position % _FRAME_ALIGNMENT == 0))
+                return log.at(place.position + (place.position % FRAME_ALIGNMENT == 0))
         if place.position is not None:
             assert self._options.starting is not None
             raise ConfigurationError(
@@ -676,7 +676,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         boundary = end - end % log.first.log.descriptor.term_buffer_length
         if boundary > start:
             return boundary
-        if start % _FRAME_ALIGNMENT == 0:
+        if start % FRAME_ALIGNMENT == 0:
 
             def find(member: Member, mode: str) -> int:
                 with closing(MessageReader(member.archive, **member.log_descriptor(mode).layout())) as reader:
@@ -684,7 +684,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
             if (border := self._by_any(log, latest, find)) > start:
                 return border
-        return end if end % _FRAME_ALIGNMENT else end + 1
+        return end if end % FRAME_ALIGNMENT else end + 1
 
     def _limited_rows(self, log: _StreamedLog, start: int, latest: int, share: int) -> int:
         """Where the message ends that is the last one of ``share`` rows."""

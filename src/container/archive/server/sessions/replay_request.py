@@ -15,6 +15,7 @@ from container.archive.error_codes import (
     MAX_REPLAYS,
     UNKNOWN_RECORDING,
 )
+from container.common.aeron_defaults import FRAME_ALIGNMENT
 from container.errors import ArchiveError
 
 __all__ = [
@@ -35,7 +36,6 @@ REPLAY_ALL_AND_FOLLOW = -1
 REPLAY_ALL_AND_STOP = -2
 """A length: all that is recorded when the request comes."""
 
-_FRAME_ALIGNMENT = 32
 _INT64_MAX = 2**63 - 1
 
 
@@ -115,9 +115,9 @@ def check_replay_request(request: ReplayRequest, recorded: RecordedRange | None,
 def _check_position(request: ReplayRequest, recorded: RecordedRange) -> None:
     """Check a position that was asked for against what the catalog says."""
     recording_id, position = request.recording_id, request.position
-    if position % _FRAME_ALIGNMENT:
+    if position % FRAME_ALIGNMENT:
         raise ArchiveError(
-            f"requested replay start position={position} is not a multiple of FRAME_ALIGNMENT ({_FRAME_ALIGNMENT}) "
+            f"requested replay start position={position} is not a multiple of FRAME_ALIGNMENT ({FRAME_ALIGNMENT}) "
             f"for recording {recording_id}",
             code=GENERIC,
         )

@@ -24,13 +24,13 @@ from container.archive.server.store.recording_positions import RecordingPosition
 from container.archive.server.store.recovery import recover
 from container.archive.server.store.segment_reader import SegmentReader
 from container.archive.server.store.segment_writer import SegmentWriter
+from container.common.aeron_defaults import FRAME_ALIGNMENT
 from container.common.channel_uri import as_int32
 from container.errors import ArchiveError, ArchiveEvent, RecordingError
 from container.files.catalog import NULL_POSITION, POSITION_MAX, RecordingDescriptor
 from container.files.segments import segment_file_name, segment_position
 from container.storage.storage_seam import CREATE, NO_FOLLOW, READ_ONLY, Storage
 
-_FRAME_ALIGNMENT = 32
 _TERM_LENGTH_MIN = 1 << 16
 _LENGTH_MAX = 1 << 30  # of terms and segments
 _MTU_LENGTH_MAX = 1 << 16
@@ -464,9 +464,9 @@ class RecordingStore:
         if descriptor.stop_position == NULL_POSITION:
             raise ArchiveError("cannot truncate active recording", code=error_codes.ACTIVE_RECORDING)
         start, stop = descriptor.start_position, descriptor.stop_position
-        if not start <= position <= stop or position % _FRAME_ALIGNMENT != 0:
+        if not start <= position <= stop or position % FRAME_ALIGNMENT != 0:
             raise ArchiveError(
-                f"invalid position {position}: start={start} stop={stop} alignment={_FRAME_ALIGNMENT}",
+                f"invalid position {position}: start={start} stop={stop} alignment={FRAME_ALIGNMENT}",
                 code=error_codes.INVALID_POSITION,
             )
         self._check_no_deletion(recording_id)
@@ -743,7 +743,7 @@ class RecordingStore:
                 content = file.read(min(_READ_LENGTH, descriptor.term_buffer_length - offset), offset)
                 zeros = len(content) - len(content.lstrip(b"\0"))
                 if zeros < len(content):
-                    offset += zeros // _FRAME_ALIGNMENT * _FRAME_ALIGNMENT
+                    offset += zeros // FRAME_ALIGNMENT * FRAME_ALIGNMENT
                     break
                 offset += len(content)
             else:
@@ -786,9 +786,9 @@ def _is_possible(descriptor: RecordingDescriptor) -> bool:
     return (
         all(each > 0 and each & (each - 1) == 0 for each in (term_length, segment_length))
         and _TERM_LENGTH_MIN <= term_length <= segment_length <= _LENGTH_MAX
-        and _FRAME_ALIGNMENT <= descriptor.mtu_length <= _MTU_LENGTH_MAX
+        and FRAME_ALIGNMENT <= descriptor.mtu_length <= _MTU_LENGTH_MAX
         and 0 <= start <= POSITION_MAX
-        and start % _FRAME_ALIGNMENT == 0
+        and start % FRAME_ALIGNMENT == 0
     )
 
 
