@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -359,6 +361,23 @@ def test_a_subscription_for_a_session_sees_only_that_session(invoker: AeronClien
     assert probe.image_at_index(subscription, 1) is None
     assert probe.image_at_index(subscription, -1) is None
     assert not probe.is_connected(first)
+
+
+def test_a_known_image_is_found_again_without_a_call_in_python(invoker: AeronClient) -> None:
+    stream = connect(invoker, IPC, 1014)
+    names: list[str] = []
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_qualname)
+
+    sys.setprofile(profile)
+    try:
+        found = probe.image_at_index(stream.subscription, 0)
+    finally:
+        sys.setprofile(None)
+    assert found is stream.image
+    assert names == []
 
 
 def test_a_spy_sees_what_a_network_publication_sends(invoker: AeronClient, udp: str) -> None:

@@ -391,7 +391,9 @@ cdef class AeronSubscription(Subscription):
         cdef AeronImage image
         if retained == NULL:
             return None
-        image = self._images.get(<size_t> retained)
+        # An archive asks in each turn, and the dictionary's own get() is Python.
+        reference = self._images.data.get(<size_t> retained)
+        image = None if reference is None else reference()
         if image is not None:
             self.dispose(RESOURCE_IMAGE, retained)
             return image

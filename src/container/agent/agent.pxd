@@ -14,9 +14,12 @@ cdef class Agent:
     cdef object __weakref__
     cdef int _begin(self) except -1
     cdef int _work(self) except? -1
+    cdef int _work_again(self) except? -1
     cdef int64_t _tick(self) noexcept
     cdef int _report_end(self, object error) except -1
     cdef int _end(self) except -1
     cdef str _kind(self)
     cdef int _check_process(self) except -1
     cdef int _cycle(self) except? -1
+    cdef int _cycle_again(self) except? -1
+    cdef bint _begin_cycle(self) except -1

@@ -31,6 +31,10 @@ cdef class Agent:
         """Take a turn; return how much was done. An AgentTermination ends the agent."""
         raise abstract(self, "do_work")
 
+    cdef int _work_again(self) except? -1:
+        """Where agents share a thread: take on, after its turn, what another one has done since; return how much."""
+        return 0
+
     cdef int64_t _tick(self) noexcept:
         """A number that changes at least once a millisecond while the agent works."""
         return 0
@@ -84,17 +88,30 @@ cdef class Agent:
         return self._cycle()
 
     cdef int _cycle(self) except? -1:
+        if not self._begin_cycle():
+            return 0
+        try:
+            return self._work()
+        finally:
+            self._is_busy = False
+
+    cdef int _cycle_again(self) except? -1:
+        if not self._begin_cycle():
+            return 0
+        try:
+            return self._work_again()
+        finally:
+            self._is_busy = False
+
+    cdef bint _begin_cycle(self) except -1:
         self._check_process()
         if self._is_busy:
             raise ContainerError(
                 f"a duty cycle is in progress: a callback of the {self._kind()} must not run another one")
         if self._is_closed:
-            return 0
+            return False
         self._is_busy = True
-        try:
-            return self._work()
-        finally:
-            self._is_busy = False
+        return True
 
     def run(self, IdleStrategy idle_strategy not None):
         """Work until :meth:`stop` is called or the agent is terminated; then close. Raise nothing.

@@ -1,7 +1,8 @@
 """The parts of a node in one duty cycle on one thread: media driver, archive, consensus module, services.
 
-A message then passes from ingress to log, archive, service and egress in one turn, and no thread hands it to another.
-(Upstream: Agrona's CompositeAgent, and ClusteredMediaDriver with its parts in invoker mode.)
+A message then passes from ingress to log, archive, service and egress in one turn, and no thread hands it to another:
+the consensus module appends it, the archive and the module are asked again, to record and to commit it, and then the
+services have their turns. (Upstream: Agrona's CompositeAgent, and ClusteredMediaDriver with its parts in invoker mode.)
 
 Driver, archive and consensus module never wait in a turn. A service may: it idles, and that runs the others.
 """
@@ -17,6 +18,7 @@ from container.errors import AeronError
 
 cdef enum:
     DRIVER_TURNS_MAX = 16           # one takes a few packets from each socket, and the others work on what there is
+    DRIVER_PAUSE_NS = 20_000        # of one without work: a turn asks the system for packets on each socket
 
 
 cdef class PartTurns:
@@ -25,13 +27,22 @@ cdef class PartTurns:
     cdef Agent agent                    # of the part; None: it is always invoked
 
     cdef int take(self) except? -1:
+        return self._take(False) if self._is_working() else self.part.invoke()
+
+    cdef int take_again(self) except? -1:
+        """Do what another part has made possible since its turn."""
+        return self._take(True) if self._is_working() and not self.agent._is_end_asked else 0
+
+    cdef bint _is_working(self) noexcept:
+        cdef Agent agent = self.agent
+        return agent is not None and agent._is_started and not agent._is_stopping and not agent._is_closed
+
+    cdef int _take(self, bint is_again) except? -1:
         cdef Agent agent = self.agent
         cdef int work_count = 0
         cdef object failure = None
-        if agent is None or not agent._is_started or agent._is_stopping or agent._is_closed:
-            return self.part.invoke()
         try:
-            work_count = agent._cycle()
+            work_count = agent._cycle_again() if is_again else agent._cycle()
         except BaseException as error:
             failure = error
         if failure is not None or agent._is_end_asked:
@@ -62,11 +73,14 @@ cdef class CompositeAgent(Agent):
     cdef list _parts                    # PartTurns
     cdef list _services                 # the same; their parts have interrupt() as well
     cdef SystemClock _clock
+    cdef bint _is_driver_busy           # it had work when it was invoked last
+    cdef int64_t _driver_deadline_ns    # when one without work is invoked next
 
     def __init__(self, MediaDriver driver, on_error not None, prepare not None, before_end not None):
         self._driver, self._on_error, self._prepare, self._before_end = driver, on_error, prepare, before_end
         self._parts, self._services = [], []
         self._clock = SystemClock()
+        self._is_driver_busy = True
 
     def add(self, part not None, Agent agent=None):
         """Add an archive or a consensus module in invoker mode, and its agent, which then has its turns directly."""
@@ -103,19 +117,33 @@ cdef class CompositeAgent(Agent):
         return work_count
 
     cdef int _invoke_others(self) except? -1:
-        cdef int work_count = 0, done, _turn
+        cdef int driver_work_count = self._invoke_driver() if self._driver is not None else 0
+        cdef int work_count = 0
         cdef PartTurns part
-        if self._driver is not None:
-            try:
-                for _turn in range(DRIVER_TURNS_MAX):
-                    done = self._driver.invoke()
-                    work_count += done
-                    if done == 0:
-                        break
-            except AeronError as error:
-                self._on_error(error)
         for part in self._parts:
             work_count += part.take()
+        if work_count > 0:
+            for part in self._parts:
+                work_count += part.take_again()
+        return driver_work_count + work_count
+
+    cdef int _invoke_driver(self) except? -1:
+        cdef int64_t now_ns
+        cdef int work_count = 0, done, _turn
+        if not self._is_driver_busy:
+            now_ns = self._clock.nano_time()
+            if now_ns < self._driver_deadline_ns:
+                return 0
+            self._driver_deadline_ns = now_ns + DRIVER_PAUSE_NS
+        try:
+            for _turn in range(DRIVER_TURNS_MAX):
+                done = self._driver.invoke()
+                work_count += done
+                if done == 0:
+                    break
+        except AeronError as error:
+            self._on_error(error)
+        self._is_driver_busy = work_count > 0
         return work_count
 
     cdef int64_t _tick(self) noexcept:

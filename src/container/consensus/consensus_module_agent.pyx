@@ -243,6 +243,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._counters.cycle.measure_and_begin(self._clock.nano_time())
         return self._turn()
 
+    cdef int _work_again(self) except? -1:
+        """Commit what the archive has recorded since the turn appended it."""
+        if self._status.role != LEADER or self._start.is_in_progress() or self._elections.election is not None:
+            return 0
+        return self._commit.update_as_leader(self._clock.nano_time())
+
     cdef int64_t _tick(self) noexcept:
         return self._clock.coarse_nano_time()
 

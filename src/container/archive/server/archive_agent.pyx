@@ -215,6 +215,9 @@ cdef class ArchiveAgent(Agent):
         work_count = self._beat()
         return work_count + <int> self._conductor.do_work()
 
+    cdef int _work_again(self) except? -1:
+        return self._conductor.record()
+
     cdef int64_t _tick(self) noexcept:
         return self._heartbeat._beat_ms
 

@@ -36,6 +36,7 @@ cdef class ArchiveConductor:
     cdef dict _replay_tokens                    # of (ControlSession, recording id, deadline in ns)
 
     cpdef int do_work(self) except -1
+    cpdef int record(self) except -1
     cdef int _work_of_control_sessions(self) except -1
     cdef int _work_of_sessions(self) except -1
     cdef int _work_of_replications(self) except -1

@@ -150,6 +150,10 @@ cdef class ArchiveConductor:
         work_count += self.recorder.do_work()
         return work_count
 
+    cpdef int record(self) except -1:
+        """Record what there is, and nothing else of a turn; how much was done (int)."""
+        return self.recorder.do_work()
+
     cdef int _work_of_control_sessions(self) except -1:
         cdef ControlSession session
         cdef int work_count = 0
