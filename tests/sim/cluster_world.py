@@ -264,11 +264,11 @@ class Member(node_world.World):
         self.log, self.stats = cluster.log, cluster.stats
         self.is_up = False
         self._parts: NodeTurns | None = None
-        """Of this life, while it is up."""
+        """The turns of this life, while it is up."""
         self.turns = 0
         self.paused_until_ns = 0
         self.slow_mean_ns, self.slow_calls, self._disk_ns = 0, 0, 0
-        """Of a slow disk: what a call takes, how many there were, and what those of this turn took."""
+        """A slow disk: the time of a call, how many there were, and the time of those of this turn."""
         self.committed_in_life = 0
         """Up to where its consensus module has committed in this life; :attr:`committed` is of all lives."""
         self._turn = 0
