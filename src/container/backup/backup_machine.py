@@ -9,9 +9,10 @@ recorded up to it, a term once the log is recorded up to its begin; what a round
 starts from the copy, at any time, finds one to start from or none. Upstream appends them earlier, and one by one.
 
 Other differences: a member that is not acceptable is left for the next one at once; where no member is, that is said.
-A log continues only where the member has the end of the copy, byte for byte. A snapshot's copy must have the length
-of the member's, and the markers of what the member names. The remains of a failed copy are deleted from the archive. A
-disk without room ends a round, and not the backup.
+A recording is copied as the log only where it shows that it is one (member_log.py). A log continues only where the
+member has the end of the copy, byte for byte. A snapshot's copy must have the length of the member's, and the markers
+of what the member names. The remains of a failed copy are deleted from the archive. A disk without room ends a round,
+and not the backup.
 """
 
 from __future__ import annotations
