@@ -671,6 +671,16 @@ def test_cm19_a_timer_whose_event_an_election_lost_fires_again(world: ConsensusW
     assert world.services[0].names().count("TimerEvent") == 1
 
 
+def test_a_timer_whose_event_an_election_lost_keeps_its_deadline(world: ConsensusWorld) -> None:
+    deadline = now_ms(world)
+    append_uncommitted(world, lambda: world.services[0].schedule(7, deadline))
+    assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [7]
+    world.clock.set_epoch_ms(deadline - 60_000)  # as that of another leader, which is behind
+    lead_again(world)
+    assert world.logged("TimerEvent") == []
+    assert [(each["correlation_id"], each["deadline"]) for each in take_snapshot(world)["Timer"]] == [(7, deadline)]
+
+
 def test_a_session_whose_open_event_an_election_lost_is_told_so(world: ConsensusWorld) -> None:
     client = Client(world)
     client.connect()

@@ -42,7 +42,7 @@ class Handler(TimerHandler):
         self.seen: list[int] = []
         self.act: Callable[[int], bool] = lambda _: True
 
-    def on_timer_event(self, correlation_id: int) -> bool:
+    def on_timer_event(self, correlation_id: int, deadline: int) -> bool:
         self.seen.append(correlation_id)
         return self.act(correlation_id)
 
@@ -590,7 +590,7 @@ def test_a_service_that_goes_gives_its_memory_back(handler: Handler) -> None:
 def test_an_abstract_class_names_the_method_that_is_missing(service: TimerService) -> None:
     bare = TimerService()
     calls: list[Callable[[], object]] = [
-        lambda: TimerHandler().on_timer_event(1),
+        lambda: TimerHandler().on_timer_event(1, 2),
         lambda: TimerSnapshot().on_timer(1, 2),
         lambda: bare.poll(1),
         lambda: bare.schedule(1, 2),

@@ -143,6 +143,7 @@ KINDS = {
     "behead": 2.0,
     "compete": 2.0,
     "mute": 1.0,
+    "ahead": 1.0,
 }
 MORE_KINDS = {
     "upgrade": 1.0,
@@ -170,8 +171,27 @@ ALWAYS = ("send", "work", "connect", "heal")
 PROFILES: tuple[dict[str, float], ...] = (
     KINDS,
     {"compete": 8.0, "behead": 3.0, "kill": 3.0, "cut": 3.0, "pause": 2.0, "isolate": 2.0, "deafen": 2.0, "clog": 2.0},
-    {"behead": 8.0, "mute": 4.0, "kill": 1.0, "cut": 2.0, "kill_all": 1.0, "deafen": 1.0, "part": 1.0, "snapshot": 1.0},
-    {"behead": 8.0, "suspend": 3.0, "resume": 4.0, "snapshot": 2.0, "close": 4.0, "vanish": 2.0, "pause": 2.0},
+    {
+        "behead": 8.0,
+        "mute": 6.0,
+        "ahead": 2.0,
+        "kill": 1.0,
+        "cut": 2.0,
+        "kill_all": 1.0,
+        "deafen": 1.0,
+        "part": 1.0,
+        "snapshot": 1.0,
+    },
+    {
+        "behead": 8.0,
+        "ahead": 3.0,
+        "suspend": 3.0,
+        "resume": 4.0,
+        "snapshot": 2.0,
+        "close": 4.0,
+        "vanish": 2.0,
+        "pause": 2.0,
+    },
 )
 """All that may happen; much of few kinds: elections, logs that differ, and what is taken back."""
 CALM = {"send": 10.0, "work": 6.0, "connect": 4.0, "heal": 3.0}
@@ -291,6 +311,8 @@ class Member(node_world.World):
         self._reader: SimulatedStorage | None = None
         self._recording_id = -1
         self._clock_step_ms = 0
+        self.starts_soon = False
+        """After its next end, if its driver ends as well."""
         self.is_to_be_wiped = False
         self.waits_for_wipe = 0
         """How many seconds more it may wait until that is safe."""
@@ -1049,6 +1071,8 @@ class World:
             member.terms_at_end = max(each.voted_term() for each in self.members)
         releases = draw.random() < 0.9
         delay_ms = draw.choice([0, 100, 1_000, 5_000]) if releases else MARK_FILE_LIVENESS_MS
+        if member.starts_soon:
+            releases, delay_ms, member.starts_soon = True, 0, False
         if not is_machine_down:
             delay_ms = max(delay_ms, LIVENESS_MS + 1)
         if member.is_to_be_wiped:
@@ -1144,6 +1168,13 @@ class World:
             self.clients.append(Client(self, next(self.client_numbers)))
             self.until(lambda: any(each.is_connected for each in self.clients), draw.choice([10, 3_000]))
 
+    def _ensure_client(self) -> None:
+        """Without one a fault has nothing to take back."""
+        if not self._connected():
+            if len(self.clients) < MOST_CLIENTS:
+                self.clients.append(Client(self, next(self.client_numbers)))
+            self.until(lambda: bool(self._connected()), 1_000)
+
     def _connected(self) -> list[Client]:
         return [each for each in self.clients if each.is_connected and self.time.now_ns >= each.stalled_until_ns]
 
@@ -1156,7 +1187,7 @@ class World:
             if draw.random() < 0.3:
                 self.run_for(draw.choice([1, 3]))
 
-    def _send(self, client: Client, draw: random.Random) -> int:
+    def _send(self, client: Client, draw: random.Random) -> None:
         number = next(self.numbers)
         kind = draw.choices("ptcsx", [10, 4, 1, 3, 0.2])[0]
         argument = 0
@@ -1168,9 +1199,11 @@ class World:
             argument = draw.randint(1, 3)
         is_filled = draw.random() < (0.8 if self.plan.retained > 0 else 0.3)
         filler = bytes(draw.randrange(self.plan.longest)) if is_filled else b""
+        self._send_text(client, kind, number, argument, filler)
+
+    def _send_text(self, client: Client, kind: str, number: int, argument: int, filler: bytes = b"") -> None:
         self.history.on_sent(number)
         client.send(b"%s %d %d " % (kind.encode(), number, argument) + filler, number)
-        return number
 
     def _do_close(self, draw: random.Random) -> None:
         clients = self._connected()
@@ -1332,6 +1365,7 @@ class World:
 
     def _do_behead(self, draw: random.Random) -> None:
         """The leader gets work that it cannot pass on to a quorum, and then dies, stays alone, or is heard again."""
+        self._ensure_client()
         leader = self._leader()
         if leader is None:
             return
@@ -1363,6 +1397,7 @@ class World:
 
     def _do_mute(self, draw: random.Random) -> None:
         """The leader hears no follower, so what they record is not committed; one of them starts again with that."""
+        self._ensure_client()
         leader = self._leader()
         if leader is None:
             return
@@ -1374,11 +1409,36 @@ class World:
         self.run_for(draw.choice([20, 60]) + 2 * self.plan.latency_us[1] // 1_000)
         follower = draw.choice(followers) if followers else leader
         if follower.is_up:
+            # It is back before the leader gives up, and what it says of its log is on its way for long.
             self.fabric.heal(follower.host, leader.host, False)
+            late_ns = 30 * MS
+            self.fabric.link(follower.host, leader.host, latency_ns=late_ns, mean_latency_ns=late_ns, both_ways=False)
+            follower.starts_soon = True
             follower.kill(is_power_cut=follower.may_lose_power)
         self.run_for(draw.choice([700, 1_500]))
         self._heal_network()
         self.run_for(draw.choice([20, 1_500]))
+
+    def _do_ahead(self, draw: random.Random) -> None:
+        """The leader's clock is set while it is cut off: timers fire whose events are taken back."""
+        self._ensure_client()
+        leader = self._leader()
+        clients = self._connected()
+        if leader is None or not clients:
+            return
+        for _ in range(3):
+            self._send_text(draw.choice(clients), "t", next(self.numbers), 5_000)
+        latency_ms = self.plan.latency_us[1] // 1_000
+        self.run_for(50 + 4 * latency_ms)
+        for other in self.members:
+            if other is not leader:
+                self.fabric.cut(leader.host, other.host, draw.random() < 0.5)
+        self._step_clock(leader, 6_000)
+        self.run_for(draw.choice([1_100, 1_300]))
+        self._heal_network()
+        self.stats["leaders whose clock is ahead"] += 1
+        self.until(self._is_led, 1_500)
+        self._do_snapshot(draw)
 
     def _do_compete(self, draw: random.Random) -> None:
         """The leader falls silent, and the others do not hear in time who of them asks for votes."""
@@ -1397,9 +1457,11 @@ class World:
         self.run_for(draw.choice([700, 2_000]))
 
     def _do_step_clock(self, draw: random.Random) -> None:
+        self._step_clock(draw.choice(self.members), draw.choice([-30_000, -1_000, 1_000, 30_000]))
+
+    def _step_clock(self, member: Member, step_ms: int) -> None:
         self.history.log.is_time_checked = False
-        step_ms = draw.choice([-30_000, -1_000, 1_000, 30_000])
-        draw.choice(self.members).step_clock(step_ms)
+        member.step_clock(step_ms)
         self.clock_steps_ms += abs(step_ms)
         self.stats["clock steps"] += 1
 

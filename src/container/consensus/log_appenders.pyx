@@ -12,19 +12,21 @@ from container.consensus.timer_service cimport TimerHandler
 
 
 cdef class TimerAppender(TimerHandler):
-    """Appends the events of timers, and notes their correlation ids in ``uncommitted`` (PositionQueue)."""
+    """Appends the events of timers, and notes correlation id and deadline of each in ``uncommitted``
+    (PositionQueue)."""
 
     def __init__(self, MemberStatus status not None, LogPublisher log_publisher not None,
                  ClusterClock cluster_clock not None, PositionQueue uncommitted not None):
         self._status, self._log_publisher = status, log_publisher
         self._cluster_clock, self._uncommitted = cluster_clock, uncommitted
 
-    cpdef bint on_timer_event(self, int64_t correlation_id) except -1:
+    cpdef bint on_timer_event(self, int64_t correlation_id, int64_t deadline) except -1:
         cdef int64_t position = self._log_publisher.append_timer(
             self._status.leadership_term_id, correlation_id, self._cluster_clock.time())
         if position <= 0:
             return False
         self._uncommitted.push(position, correlation_id)
+        self._uncommitted.push(position, deadline)
         return True
 
 

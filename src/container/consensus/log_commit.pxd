@@ -26,7 +26,7 @@ cdef class LogCommit:
     cdef SessionManager _sessions
     cdef TimerService _timers
     cdef list _trackers                         # PendingServiceMessageTracker of each service
-    cdef PositionQueue _uncommitted_timers      # correlation ids
+    cdef PositionQueue _uncommitted_timers      # of each two entries: correlation id and deadline
     cdef PositionQueue _uncommitted_states      # the state before each (ModuleState)
     cdef object _end_of_term                    # of a term in the recording log (callable)
     cdef int64_t _heartbeat_interval_ns

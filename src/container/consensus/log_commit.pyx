@@ -31,7 +31,7 @@ cdef class LogCommit:
         publisher: says CommitPosition to the others (ConsensusPublisher).
         status, termination, recording, log_publisher, sessions, timers: of this member.
         trackers: PendingServiceMessageTracker of each service (list).
-        uncommitted_timers: correlation ids of the timers whose events a leader has appended (PositionQueue).
+        uncommitted_timers: correlation id and deadline of each timer whose event a leader has appended (PositionQueue).
     """
 
     def __init__(self, context, ClusterMembers members not None, ConsensusPublisher publisher not None,
@@ -113,8 +113,10 @@ cdef class LogCommit:
         """Undo what is not committed: the log ends there."""
         cdef PendingServiceMessageTracker tracker
         cdef list states = self._uncommitted_states.after(commit_position)
-        for correlation_id in self._uncommitted_timers.after(commit_position):
-            self._timers.schedule(correlation_id, 0)
+        cdef list timers = self._uncommitted_timers.after(commit_position)
+        # Upstream forgets the deadlines: another leader's clock may not have come to them, and snapshots would differ.
+        for correlation_id, deadline in zip(timers[::2], timers[1::2]):
+            self._timers.schedule(correlation_id, deadline)
         self._uncommitted_timers.clear()
         for tracker in self._trackers:
             tracker.restore_uncommitted(commit_position)

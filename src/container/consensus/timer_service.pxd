@@ -10,7 +10,7 @@ cdef enum:
 
 cdef class TimerHandler:
     # True: the timer's event is in the log. False: not now; the timer stays, and the poll ends. An exception as well.
-    cpdef bint on_timer_event(self, int64_t correlation_id) except -1
+    cpdef bint on_timer_event(self, int64_t correlation_id, int64_t deadline) except -1
 
 
 cdef class TimerSnapshot:

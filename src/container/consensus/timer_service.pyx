@@ -35,7 +35,7 @@ cdef object _abstract(object self, str method):
 cdef class TimerHandler:
     """The handler of expired timers."""
 
-    cpdef bint on_timer_event(self, int64_t correlation_id) except -1:
+    cpdef bint on_timer_event(self, int64_t correlation_id, int64_t deadline) except -1:
         """Append the event to the log; False when that is not possible now: the timer is kept, and the poll ends."""
         raise _abstract(self, "on_timer_event")
 
@@ -122,7 +122,7 @@ cdef class PriorityHeapTimerService(TimerService):
                 break
             correlation_id = self._timers[index].correlation_id
             sequence = self._timers[index].sequence
-            if not self._handler.on_timer_event(correlation_id):
+            if not self._handler.on_timer_event(correlation_id, self._timers[index].deadline):
                 break
             expired += 1
             # The handler may have cancelled the timer, or scheduled it anew: that one stays.
