@@ -144,6 +144,25 @@ def test_a_timer_that_expired_where_no_quorum_has_it_expires_once() -> None:
     scene.check()
 
 
+def test_a_timer_that_expired_where_no_quorum_has_it_and_is_scheduled_again_keeps_its_new_deadline() -> None:
+    """As by a service that is behind: all members have the deadline that it gave last, whatever one of them appended."""
+    scene = CutOffLeader()
+    begin = seam.epoch_ms(scene.leader.member)
+    for member in scene.world.members:
+        member.services[0].schedule(7, begin + 300)
+    scene.world.run(50)
+    scene.cut()
+    scene.append("TimerEvent")
+    for member in scene.world.members:
+        member.services[0].schedule(7, begin + 600_000)
+    new = scene.heal()
+    new.set_toggle(SNAPSHOT)
+    members = scene.world.members
+    scene.world.until(lambda: all(any(each.is_snapshot for each in member.entries()) for member in members))
+    timers = [[fields for name, fields in member.snapshot() if name == "Timer"] for member in members]
+    assert timers == [[{"correlation_id": 7, "deadline": begin + 600_000}]] * 3
+
+
 @pytest.mark.parametrize("length", [10, 5_000])
 def test_messages_of_services_that_no_quorum_has_come_once(length: int) -> None:
     scene = CutOffLeader()

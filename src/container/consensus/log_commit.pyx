@@ -119,7 +119,8 @@ cdef class LogCommit:
         cdef PendingServiceMessageTracker tracker
         cdef list states = self._uncommitted_states.after(commit_position)
         for correlation_id in self._uncommitted_timers.after(commit_position):
-            self._timers.schedule(correlation_id, 0)
+            if not self._timers.has(correlation_id):     # else a service has scheduled it again since it expired
+                self._timers.schedule(correlation_id, 0)
         self._uncommitted_timers.clear()
         for tracker in self._trackers:
             tracker.restore_uncommitted(commit_position)
