@@ -1540,13 +1540,22 @@ def test_a_term_that_its_leader_never_opened_is_dropped() -> None:
     assert (scene.state, scene.sent("canvass")[-1]) == ("CANVASS", (2, 80, 3))
 
 
-def test_empty_terms_before_such_a_term_are_dropped_with_it() -> None:
-    """Else each takes an answer of the leader, and a member that has recorded many is long in coming."""
+@pytest.mark.parametrize(("first", "base", "term"), [(3, 100, 2), (3, 80, 4), (4, 100, 4), (3, -1, 4)])
+def test_empty_terms_before_such_a_term_are_dropped_when_the_first_is_not_in_the_leaders_log(
+    first: int, base: int, term: int
+) -> None:
+    """Else each takes an answer of the leader, and a member that has recorded many is long in coming.
+
+    Dropped unasked, one that a quorum has committed in would no longer keep this member from voting for an older log.
+    """
     scene = Scene(term=5, base=80, position=80)
     scene.host.bases = {2: 40, 3: 80, 4: 80, 5: 80}
     scene.canvassed()
     scene.hear_new_term(log_term=5, term=7, base=120, following=(5, 100, 100), commit=60)
-    assert (scene.sent("drop_empty_terms"), scene.election.log_leadership_term_id) == ([(3,)], 2)
+    assert (scene.sent("drop_empty_terms"), scene.election.log_leadership_term_id) == ([(5,)], 4)
+    assert scene.sent("canvass_to") == [(0, 3, 80, 5)]
+    scene.hear_new_term(log_term=3, term=7, base=120, following=(first, base, base), commit=60)
+    assert (scene.state, scene.election.log_leadership_term_id) == ("CANVASS", term)
 
 
 def test_what_was_recorded_of_such_a_term_is_truncated_first() -> None:

@@ -134,6 +134,15 @@ def test_a_member_drops_its_empty_terms_together(kinds: str) -> None:
     assert scenes.one_has_recorded_empty_terms(kinds, 128) < 3 * S
 
 
+@pytest.mark.parametrize("seed", range(7, 12))
+def test_a_member_keeps_an_empty_term_that_was_committed_in(seed: int) -> None:
+    """The leader has said that of a later one alone. Else member 2 is elected without what is committed."""
+    cluster = scenes.one_has_committed_and_led_an_empty_term(seed)
+    cluster.nodes[0].start()
+    assert scenes.run_until(cluster, lambda: scenes.is_led(cluster)) < scenes.LIMIT_NS
+    cluster.oracle.check_end(cluster.nodes)
+
+
 @pytest.mark.parametrize("kinds", ["NNN", "NNNN", "NNNNN"])
 def test_an_appointed_leader_leads_though_one_has_a_log_of_a_newer_term(kinds: str) -> None:
     """Which no quorum has: it refuses the only one that may lead, and upstream's candidates never win then."""

@@ -241,6 +241,36 @@ def one_has_recorded_empty_terms(kinds: str, count: int) -> int:
     return run_until(cluster, lambda: is_led(cluster))
 
 
+def one_has_committed_and_led_an_empty_term(seed: int) -> Cluster:
+    """Members 0 and 1 have committed all that is before term 4. Then member 1 led term 5, and opened nothing.
+
+    Member 2 led term 3 with another log. At the end, 0 has told 1 that it has nothing of term 5, and has died.
+    """
+    cluster = cluster_with_log("NNN", 10, seed=seed)
+    first, second, last = cluster.nodes
+    cluster.oracle.bases |= {2: 10, 3: 10, 4: 12, 5: 12}
+    entries = [(2, 0), (2, cluster.next_entry())]
+    first.disk.entries += [*entries, (4, 0)]
+    second.disk.entries += entries
+    last.disk.entries += [(3, 0)]
+    for node, ends in ((first, [Term(4, 12, -1)]), (second, [Term(4, 12, 12), Term(5, 12, -1)])):
+        node.disk.terms = [Term(0, 0, 10), Term(1, 10, 10), Term(2, 10, 12), Term(3, 12, 12), *ends]
+    last.disk.terms = [Term(0, 0, 10), Term(1, 10, 10), Term(2, 10, 10), Term(3, 10, -1)]
+    for node, term_id in zip(cluster.nodes, (4, 5, 5), strict=True):
+        node.disk.candidate_term_id = term_id
+    cluster.oracle.acknowledge(second.disk.entries, 4, True)
+    first.start()
+    last.start()
+    assert run_until(cluster, lambda: first.followed_term_id > 5 and first.role == Role.LEADER) < LIMIT_NS
+    cluster.cuts = {last.id}
+    second.start()
+    assert run_until(cluster, lambda: second.disk.terms[-1].id < 5) < LIMIT_NS
+    first.crash()
+    cluster.cuts = set()
+    run_until(cluster, lambda: is_led(cluster), 5 * S)
+    return cluster
+
+
 def one_refuses_the_appointed(kinds: str) -> Cluster:
     """The last member, that all others have outlived, led a term that nobody heard of. Member 0 is appointed now."""
     cluster = cluster_with_log(kinds, 20, appointed=0)

@@ -774,6 +774,9 @@ class Election:
         now_ns = self._host.now_ns()
         next_base = message.next_term_base_log_position
         is_of_own_term = message.log_leadership_term_id == self.log_leadership_term_id
+        if self._is_answer_without_empty_terms(message):
+            self._drop_empty_terms(message.next_leadership_term_id, now_ns)
+            return
         if not is_of_own_term and not self._is_answer_before_own_term(message):
             self._enter(_S.CANVASS, now_ns, "the leader does not know the term of this member's log yet")
             return
@@ -805,9 +808,12 @@ class Election:
             if NULL_POSITION < base < self.append_position:
                 self._begin_truncation(leader, message, base, now_ns)
             else:
-                # Those before it are of leaders that were cut off as well, or are heard of again in their order.
-                is_empty = base == self.append_position
-                self._drop_empty_terms(self._first_empty_term() if is_empty else last_term, now_ns)
+                first_term = self._first_empty_term() if base == self.append_position else last_term
+                if first_term < last_term:
+                    # One of those before it may be in the leader's log, and a quorum have committed there all that this
+                    # member has: without it this member would vote for a log of a term before. So it asks.
+                    self._host.send_canvass_position(leader, first_term, self.append_position, self.leadership_term_id)
+                self._drop_empty_terms(last_term, now_ns)
             return
         # A leader in its election names its own term as the next one even where it is the addressee's. A member that
         # has recorded something of that term then hears of it late, and must not lose it.
@@ -847,6 +853,19 @@ class Election:
             and message.log_leadership_term_id + 1 == message.next_leadership_term_id
             and self._host.base_of_term(self.log_leadership_term_id) == self.append_position
             and message.next_leadership_term_id in (self.log_leadership_term_id, self._first_empty_term())
+        )
+
+    def _is_answer_without_empty_terms(self, message: NewLeadershipTerm) -> bool:
+        """Whether a native leader has nothing of a term before the last one that nothing is recorded of here.
+
+        It has that term behind the end of this member's log, and so all later ones: none has committed anything.
+        """
+        term_id = message.next_leadership_term_id
+        return (
+            message.protocol_version != NULL_VALUE
+            and message.log_leadership_term_id == term_id < self.log_leadership_term_id < message.leadership_term_id
+            and message.next_term_base_log_position > self.append_position
+            and self._host.base_of_term(term_id) == self.append_position
         )
 
     def _first_empty_term(self) -> int:
