@@ -471,7 +471,9 @@ def test_credentials_that_raise_end_the_round_alone(
 def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member: Member) -> None:
     position = member.take_snapshot(services=2)
     snapshots: list[dict[str, Any]] = list(snapshots_of(member))
+    member.open_term(1, FRAME)
     for wrong in (
+        [each | {"term_base_log_position": 0 if each["service_id"] < 1 else FRAME} for each in snapshots],
         [each for each in snapshots if each["service_id"] != 0],
         [each for each in snapshots if each["service_id"] != -1],
         [each | {"log_position": position - 32 * max(0, each["service_id"])} for each in snapshots],
@@ -1067,6 +1069,14 @@ def a_snapshots_term_that_begins_elsewhere(_: MemoryWorld, member: Member) -> tu
     return member, "at 1024 it has a SessionMessageHeader, and not the begin of term 0 from 1024"
 
 
+def a_snapshots_term_without_a_message(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    """A snapshot is of a term that has one at least, by which it was taken."""
+    position = member.take_snapshot()
+    member.open_term(1, FRAME)
+    member.fields = {"snapshots": [each | {"term_base_log_position": position} for each in snapshots_of(member)]}
+    return member, f"at {position} it has the begin of term 1 from {position} under leader 0, and not the begin of term"
+
+
 @pytest.mark.parametrize(
     "lie",
     [
@@ -1081,6 +1091,7 @@ def a_snapshots_term_that_begins_elsewhere(_: MemoryWorld, member: Member) -> tu
         a_term_that_begins_within_a_message,
         a_term_of_a_log_that_begins_behind_it,
         a_snapshots_term_that_begins_elsewhere,
+        a_snapshots_term_without_a_message,
     ],
     ids=lambda each: each.__name__,
 )
@@ -1146,6 +1157,24 @@ def test_a_term_of_the_log_that_is_followed_is_entered_where_the_log_has_it(worl
     backup.until(lambda: len(backup.recording_log.entries) == 2 and backup.machine.position == end)
     assert entries(backup) == [(0, base, -2), (1, -1, -2)]
     assert check_copy(backup, member) == end
+
+
+def test_a_snapshots_term_that_the_copy_has_elsewhere_is_looked_for_in_the_log_that_is_followed(
+    world: MemoryWorld, member: Member
+) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    position = member.take_snapshot()
+    member.open_term(1, FRAME)
+    member.fields = {"snapshots": [each | {"term_base_log_position": FRAME} for each in snapshots_of(member)]}
+    backup.display.deadline_ms = 0
+    backup.until(backup.failures)
+    assert "at 1024 it has a SessionMessageHeader, and not the begin of term 0 from 1024" in backup.failures()[0]
+    assert entries(backup) == [(0, -1, -2)]
+    member.fields = {}
+    backup.until(lambda: len(backup.recording_log.entries) == 4)
+    assert {each.term_base_log_position for each in backup.recording_log.entries if each.is_snapshot} == {0}
+    assert check_copy(backup, member) > position
 
 
 def test_a_term_that_is_about_to_be_opened_is_awaited(world: MemoryWorld, member: Member) -> None:

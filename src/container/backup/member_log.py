@@ -89,7 +89,7 @@ def term_places(
     """The places of a member's log that show the terms it has named.
 
     Args:
-        recording_log: of the copy: what that knows of the log that is followed need not be shown again.
+        recording_log: of the copy: what that has of the log that is followed need not be shown again.
         answer: of the member.
         snapshots: those that the copy needs of the member.
         start: where its log begins.
@@ -98,11 +98,16 @@ def term_places(
     term_id, base = answer.leadership_term_id, answer.term_base_log_position
     places = [TermPlace(term_id, base, answer.leader_member_id, max(base, start))]
     for each in snapshots[-1:]:
-        # A term without a message has no place, such as that of a snapshot from which a cluster was begun.
-        first = max(each.term_base_log_position, start)
-        if each.leadership_term_id != term_id and first < each.log_position:
+        # A log that begins with the snapshot has no message of its term: a cluster was begun from that.
+        if each.leadership_term_id != term_id and start < each.log_position:
+            first = max(each.term_base_log_position, start)
             places.append(TermPlace(each.leadership_term_id, each.term_base_log_position, None, first))
-    return [each for each in places if not is_followed or recording_log.is_unknown(each.leadership_term_id)]
+    return [each for each in places if not is_followed or not _has(recording_log, each)]
+
+
+def _has(recording_log: RecordingLog, place: TermPlace) -> bool:
+    known = recording_log.find_term_entry(place.leadership_term_id)
+    return known is not None and known.term_base_log_position == place.base
 
 
 def check_term(answer: MemberAnswer, place: TermPlace, message: bytes | None) -> None:
