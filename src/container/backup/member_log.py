@@ -37,6 +37,8 @@ class TermPlace:
     """None where the member does not say it."""
     position: int
     """The base, or the begin of the log behind it."""
+    is_before: bool = False
+    """Whether the log begins behind the term, with its snapshot: a later term is opened there instead."""
 
     @property
     def is_base(self) -> bool:
@@ -102,7 +104,9 @@ def term_places(
         if each.leadership_term_id != term_id and start < each.log_position:
             first = max(each.term_base_log_position, start)
             places.append(TermPlace(each.leadership_term_id, each.term_base_log_position, None, first))
-    return [each for each in places if not is_followed or not _has(recording_log, each)]
+        elif each.log_position == 0:
+            places.append(TermPlace(each.leadership_term_id, 0, None, 0, is_before=True))
+    return [each for each in places if not is_followed or each.is_before or not _has(recording_log, each)]
 
 
 def _has(recording_log: RecordingLog, place: TermPlace) -> bool:
@@ -121,7 +125,8 @@ def check_term(answer: MemberAnswer, place: TermPlace, message: bytes | None) ->
     term_id, base, leader_id = place.leadership_term_id, place.base, place.leader_member_id
     if place.is_base:
         found, is_shown = _opening(message, place)
-        expected = f"the begin of term {term_id} from {base}{_led_by(leader_id)}"
+        expected = "a later one than" if place.is_before else "the begin of"
+        expected = f"{expected} term {term_id} from {base}{_led_by(leader_id)}"
     else:
         of_term = None if message is None else _term_of(message)
         found, is_shown = f"a message of term {of_term}", of_term == term_id
@@ -142,7 +147,10 @@ def _opening(message: bytes | None, place: TermPlace) -> tuple[str, bool]:
         return f"a {name}", False
     found = fields["leadership_term_id"], fields["term_base_log_position"]
     leader_id = fields["leader_member_id"]
-    is_shown = found == (place.leadership_term_id, place.base) and place.leader_member_id in (None, leader_id)
+    if place.is_before:
+        is_shown = found[0] > place.leadership_term_id and found[1] == place.base
+    else:
+        is_shown = found == (place.leadership_term_id, place.base) and place.leader_member_id in (None, leader_id)
     return f"the begin of term {found[0]} from {found[1]}{_led_by(leader_id)}", is_shown
 
 
