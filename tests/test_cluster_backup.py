@@ -35,6 +35,7 @@ from tests.replication_world import (
     NetworkWorld,
     Stream,
     recorded,
+    recorded_messages,
     recording,
     snapshot_messages,
 )
@@ -471,7 +472,9 @@ def test_credentials_that_raise_end_the_round_alone(
 def test_a_set_of_snapshots_that_is_not_whole_is_none(world: MemoryWorld, member: Member) -> None:
     position = member.take_snapshot(services=2)
     snapshots: list[dict[str, Any]] = list(snapshots_of(member))
+    member.open_term(1, FRAME)
     for wrong in (
+        [each | {"term_base_log_position": 0 if each["service_id"] < 1 else FRAME} for each in snapshots],
         [each for each in snapshots if each["service_id"] != 0],
         [each for each in snapshots if each["service_id"] != -1],
         [each | {"log_position": position - 32 * max(0, each["service_id"])} for each in snapshots],
@@ -970,6 +973,32 @@ def test_a_cluster_that_was_shut_down_and_started_again_is_copied(world: MemoryW
     assert check_copy(backup, member) == end
 
 
+def seeded(world: MemoryWorld, former_position: int = 300 * FRAME) -> Member:
+    """A member that has begun with a snapshot and without the log before it (aeron-cluster recording-log seed).
+
+    That is of position 0 from then on, and its markers say where it was taken.
+    """
+    member = Member(world)
+    for service_id in (0, -1):
+        messages = snapshot_messages(service_id, former_position, 4, 3 * FRAME)
+        recording_id = recorded_messages(member.archive, messages, stream_id=107 if service_id == -1 else 106)
+        member.recording_log.append_snapshot(recording_id, 4, 0, 0, 7, service_id)
+    member.begin_term(5)
+    return member
+
+
+@pytest.mark.parametrize("last_term_id", [5, 6])
+def test_a_cluster_that_was_begun_with_a_snapshot_alone_is_copied(world: MemoryWorld, last_term_id: int) -> None:
+    member = seeded(world)
+    end = member.commit.value if last_term_id == 5 else member.open_term(last_term_id, 2 * FRAME)
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    backup.until(lambda: backup.machine.position == end)
+    assert backup.errors == []
+    assert [each.log_position for each in backup.recording_log.entries if each.is_snapshot] == [0, 0]
+    assert check_copy(backup, member) == end
+
+
 def a_snapshot(service_id: int) -> Lie:
     """Its recording, and no snapshots."""
 
@@ -1067,6 +1096,23 @@ def a_snapshots_term_that_begins_elsewhere(_: MemoryWorld, member: Member) -> tu
     return member, "at 1024 it has a SessionMessageHeader, and not the begin of term 0 from 1024"
 
 
+def a_snapshot_with_which_no_log_begins(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    """A node would apply the log before the snapshot to it."""
+    member.take_snapshot()
+    member.open_term(1, FRAME)
+    at_0 = {"term_base_log_position": 0, "log_position": 0}
+    member.fields = {"snapshots": [each | at_0 for each in snapshots_of(member)]}
+    return member, "at 0 it has the begin of term 0 from 0 under leader 0, and not a later one than term 0 from 0"
+
+
+def a_snapshots_term_without_a_message(_: MemoryWorld, member: Member) -> tuple[Member, str]:
+    """A snapshot is of a term that has one at least, by which it was taken."""
+    position = member.take_snapshot()
+    member.open_term(1, FRAME)
+    member.fields = {"snapshots": [each | {"term_base_log_position": position} for each in snapshots_of(member)]}
+    return member, f"at {position} it has the begin of term 1 from {position} under leader 0, and not the begin of term"
+
+
 @pytest.mark.parametrize(
     "lie",
     [
@@ -1081,6 +1127,8 @@ def a_snapshots_term_that_begins_elsewhere(_: MemoryWorld, member: Member) -> tu
         a_term_that_begins_within_a_message,
         a_term_of_a_log_that_begins_behind_it,
         a_snapshots_term_that_begins_elsewhere,
+        a_snapshot_with_which_no_log_begins,
+        a_snapshots_term_without_a_message,
     ],
     ids=lambda each: each.__name__,
 )
@@ -1146,6 +1194,36 @@ def test_a_term_of_the_log_that_is_followed_is_entered_where_the_log_has_it(worl
     backup.until(lambda: len(backup.recording_log.entries) == 2 and backup.machine.position == end)
     assert entries(backup) == [(0, base, -2), (1, -1, -2)]
     assert check_copy(backup, member) == end
+
+
+def test_a_snapshot_with_which_the_log_that_is_followed_does_not_begin_is_not_copied(
+    world: MemoryWorld, member: Member
+) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    _, text = a_snapshot_with_which_no_log_begins(world, member)
+    backup.display.deadline_ms = 0
+    backup.until(backup.failures)
+    assert text in backup.failures()[0]
+    assert entries(backup) == [(0, -1, -2)]
+
+
+def test_a_snapshots_term_that_the_copy_has_elsewhere_is_looked_for_in_the_log_that_is_followed(
+    world: MemoryWorld, member: Member
+) -> None:
+    backup = Backup(world, member)
+    backup.until_backing_up()
+    position = member.take_snapshot()
+    member.open_term(1, FRAME)
+    member.fields = {"snapshots": [each | {"term_base_log_position": FRAME} for each in snapshots_of(member)]}
+    backup.display.deadline_ms = 0
+    backup.until(backup.failures)
+    assert "at 1024 it has a SessionMessageHeader, and not the begin of term 0 from 1024" in backup.failures()[0]
+    assert entries(backup) == [(0, -1, -2)]
+    member.fields = {}
+    backup.until(lambda: len(backup.recording_log.entries) == 4)
+    assert {each.term_base_log_position for each in backup.recording_log.entries if each.is_snapshot} == {0}
+    assert check_copy(backup, member) > position
 
 
 def test_a_term_that_is_about_to_be_opened_is_awaited(world: MemoryWorld, member: Member) -> None:

@@ -97,6 +97,18 @@ def test_one_that_is_no_later_or_behind_the_log_is_left(position: int) -> None:
     assert (member.positions(), member.copied(), member.texts()) == ([1024], [], [])
 
 
+def test_one_that_is_said_to_be_of_position_0_is_left() -> None:
+    """Also by a member that has none: it would apply its whole log to a later state."""
+    member = Member()
+    member.log.append_term(recorded(member.archive, LENGTH), 0, 0, 5)
+    assert member.log.invalidate_latest_snapshot()
+    before = member.archive.store.catalog.recording_ids()
+    member.standby(0, taken_at=2048)
+    assert member.start() is None
+    assert member.positions() == []
+    assert member.archive.store.catalog.recording_ids() == before
+
+
 def test_one_at_the_end_of_the_log_counts() -> None:
     member = Member()
     member.standby(LOG_END)

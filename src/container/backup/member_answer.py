@@ -124,7 +124,7 @@ def _set_of(snapshots: Sequence[MemberSnapshot]) -> tuple[MemberSnapshot, ...]:
     if (
         not is_whole
         or len(found) > MAX_SERVICE_COUNT + 1
-        or len({(each.leadership_term_id, each.log_position) for each in found}) != 1
+        or len({(each.leadership_term_id, each.term_base_log_position, each.log_position) for each in found}) != 1
     ):
         raise CodecError(f"its snapshots are not one of the consensus module and of each service: {list(found)}")
     return found

@@ -37,6 +37,8 @@ class TermPlace:
     """None where the member does not say it."""
     position: int
     """The base, or the begin of the log behind it."""
+    is_before: bool = False
+    """Whether the log begins behind the term, with its snapshot: a later term is opened there instead."""
 
     @property
     def is_base(self) -> bool:
@@ -89,7 +91,7 @@ def term_places(
     """The places of a member's log that show the terms it has named.
 
     Args:
-        recording_log: of the copy: what that knows of the log that is followed need not be shown again.
+        recording_log: of the copy: what that has of the log that is followed need not be shown again.
         answer: of the member.
         snapshots: those that the copy needs of the member.
         start: where its log begins.
@@ -98,11 +100,18 @@ def term_places(
     term_id, base = answer.leadership_term_id, answer.term_base_log_position
     places = [TermPlace(term_id, base, answer.leader_member_id, max(base, start))]
     for each in snapshots[-1:]:
-        # A term without a message has no place, such as that of a snapshot from which a cluster was begun.
-        first = max(each.term_base_log_position, start)
-        if each.leadership_term_id != term_id and first < each.log_position:
+        # A log that begins with the snapshot has no message of its term: a cluster was begun from that.
+        if each.leadership_term_id != term_id and start < each.log_position:
+            first = max(each.term_base_log_position, start)
             places.append(TermPlace(each.leadership_term_id, each.term_base_log_position, None, first))
-    return [each for each in places if not is_followed or recording_log.is_unknown(each.leadership_term_id)]
+        elif each.log_position == 0:
+            places.append(TermPlace(each.leadership_term_id, 0, None, 0, is_before=True))
+    return [each for each in places if not is_followed or each.is_before or not _has(recording_log, each)]
+
+
+def _has(recording_log: RecordingLog, place: TermPlace) -> bool:
+    known = recording_log.find_term_entry(place.leadership_term_id)
+    return known is not None and known.term_base_log_position == place.base
 
 
 def check_term(answer: MemberAnswer, place: TermPlace, message: bytes | None) -> None:
@@ -116,7 +125,8 @@ def check_term(answer: MemberAnswer, place: TermPlace, message: bytes | None) ->
     term_id, base, leader_id = place.leadership_term_id, place.base, place.leader_member_id
     if place.is_base:
         found, is_shown = _opening(message, place)
-        expected = f"the begin of term {term_id} from {base}{_led_by(leader_id)}"
+        expected = "a later one than" if place.is_before else "the begin of"
+        expected = f"{expected} term {term_id} from {base}{_led_by(leader_id)}"
     else:
         of_term = None if message is None else _term_of(message)
         found, is_shown = f"a message of term {of_term}", of_term == term_id
@@ -137,7 +147,10 @@ def _opening(message: bytes | None, place: TermPlace) -> tuple[str, bool]:
         return f"a {name}", False
     found = fields["leadership_term_id"], fields["term_base_log_position"]
     leader_id = fields["leader_member_id"]
-    is_shown = found == (place.leadership_term_id, place.base) and place.leader_member_id in (None, leader_id)
+    if place.is_before:
+        is_shown = found[0] > place.leadership_term_id and found[1] == place.base
+    else:
+        is_shown = found == (place.leadership_term_id, place.base) and place.leader_member_id in (None, leader_id)
     return f"the begin of term {found[0]} from {found[1]}{_led_by(leader_id)}", is_shown
 
 

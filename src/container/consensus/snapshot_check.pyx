@@ -3,6 +3,9 @@
 A name may be wrong, and a node that starts from the copy would find that out, or never. A service's
 own state lies behind the end marker and is not read: it has no marker of its own, and may be long. Nor do markers have
 the id of a service: whether two services' snapshots are exchanged shows nowhere. Upstream copies what is named.
+
+No snapshot is taken at position 0. One that is named so is of a cluster that began with it and without the log before
+it (upstream: ClusterToolOperator.java, seedRecordingLogFromSnapshot): its markers say where it was taken.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -67,7 +70,7 @@ cdef class _SnapshotMarks(FragmentHandler):
         type_id = codec.snapshot_marker_type_id(&marker)
         log_position = codec.snapshot_marker_log_position(&marker)
         leadership_term_id = codec.snapshot_marker_leadership_term_id(&marker)
-        if (type_id != self._type_id or log_position != self._log_position
+        if (type_id != self._type_id or (log_position != self._log_position and self._log_position != 0)
                 or leadership_term_id != self._leadership_term_id):
             self.fault = (
                 f"a marker says it is of {_described(type_id, log_position, leadership_term_id)}, and it should be of "

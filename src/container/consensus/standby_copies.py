@@ -134,7 +134,8 @@ class StandbyCopies:
 def later_sets(recording_log: RecordingLog, service_count: int, log_end: int) -> list[list[RecordingLogEntry]]:
     """The snapshots of standbys that are later than the member's own, the latest first, one of each archive.
 
-    Each is whole, with the consensus module's last. Equal ones come in the order of their archives' endpoints.
+    Each is whole, with the consensus module's last. Equal ones come in the order of their archives' endpoints. None is
+    taken at position 0: the log is not applied to a later state.
 
     Args:
         recording_log: of the member.
@@ -142,7 +143,7 @@ def later_sets(recording_log: RecordingLog, service_count: int, log_end: int) ->
         log_end: where its log ends, in bytes.
     """
     own = recording_log.get_latest_snapshot(CONSENSUS_MODULE_SERVICE_ID)
-    begin = NULL_VALUE if own is None else own.log_position
+    begin = 0 if own is None else own.log_position
     found = []
     for entries in recording_log.latest_standby_snapshots(service_count).values():
         entries.sort(key=lambda each: each.service_id, reverse=True)
