@@ -35,8 +35,8 @@ cdef extern from "pthread.h" nogil:
         pass
     int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* attributes) noexcept
 
-# The driver asks for several packets at once with a timeout of zero, after which Linux returns with the first one: a turn
-# takes one packet of each socket. (Upstream: aeron_udp_channel_transport.c and _bindings.h.)
+# The driver asks for several packets at once with a timeout of zero, after which Linux returns with the first one, so
+# that a turn takes one packet of each socket. (Upstream: aeron_udp_channel_transport.c and _bindings.h.)
 cdef extern from *:
     """
     #include <stdint.h>
