@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import struct
+import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from container.aeron import (
 from container.common.closed_files import closed_to_others
 from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
 from container.testing.memory import transport_probe as probe
+from container.testing.processes.endpoints import PortReservation
 from tests.aeron_session import connect, until
 from tests.file_rights import mode
 from tests.forking import Child
@@ -29,6 +32,9 @@ from tests.limits import LIMIT_S
 
 LIMIT_NS = 20_000_000_000
 SHORT_NS = 20_000_000
+HEADER = 32
+PACKETS = 5
+PACKET_LENGTH = 1_000
 METADATA = struct.Struct("<6i3qi")
 RING_LENGTH = 1024 + 768
 
@@ -231,6 +237,10 @@ def test_settings_reach_the_driver(tmp_path: Path) -> None:
             term_buffer_length=1 << 17,
             ipc_term_buffer_length=1 << 16,
             term_buffer_sparse_file=False,
+            mtu_length=4096,
+            ipc_mtu_length=2048,
+            receiver_io_vector_capacity=8,
+            network_publication_max_messages_per_send=2,
             client_liveness_timeout_ns=7_000_000_000,
             image_liveness_timeout_ns=8_000_000_000,
             publication_linger_timeout_ns=90_000_000,
@@ -241,8 +251,32 @@ def test_settings_reach_the_driver(tmp_path: Path) -> None:
         ipc = probe.add_publication(client, "aeron:ipc", 1)
         udp = probe.add_publication(client, "aeron:udp?endpoint=localhost:24325", 1)
         assert (ipc.term_buffer_length, udp.term_buffer_length) == (1 << 16, 1 << 17)
+        assert (ipc.max_payload_length, udp.max_payload_length) == (2048 - HEADER, 4096 - HEADER)
         metadata = METADATA.unpack_from(Path(driver.aeron_dir, "cnc.dat").read_bytes())
         assert metadata[6] == 7_000_000_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each packet has a call of its own")
+@pytest.mark.parametrize("most", [1, 2, 8])
+def test_a_turn_takes_as_many_packets_of_a_socket_as_it_may(most: int) -> None:
+    packets = PACKETS
+    taken: list[int] = []
+    with (
+        MediaDriver.launch_embedded(threading="INVOKER", receiver_io_vector_capacity=most) as driver,
+        AeronClient(driver.aeron_dir, use_invoker=True) as client,
+        closing(PortReservation()) as ports,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        port = ports.take()
+        probe.add_subscription(client, f"aeron:udp?endpoint=127.0.0.1:{port}", 1)
+        deadline = time.monotonic() + LIMIT_S
+        # The driver's own thread takes some where this one is kept from its turns for 20 ms.
+        while max(taken, default=0) < min(most, packets):
+            assert time.monotonic() < deadline, f"no turn took {min(most, packets)} packets within {LIMIT_S} s: {taken}"
+            for _ in range(packets):
+                sender.sendto(b"\xff" * PACKET_LENGTH, ("127.0.0.1", port))
+            taken += [driver.invoke() // PACKET_LENGTH for _ in range(packets)]
+    assert max(taken) == min(most, packets)
 
 
 def test_settings_that_the_driver_refuses_are_named(tmp_path: Path) -> None:
@@ -250,6 +284,10 @@ def test_settings_that_the_driver_refuses_are_named(tmp_path: Path) -> None:
         MediaDriver.launch_embedded(tmp_path / "driver", client_liveness_timeout_ns=1)
     with pytest.raises(AeronError, match="cannot start: .*100"):
         MediaDriver.launch_embedded(ipc_term_buffer_length=100)
+    with pytest.raises(AeronError, match="cannot start: mtuLength must be .*=1"):
+        MediaDriver.launch_embedded(mtu_length=1)
+    with pytest.raises(AeronError, match="cannot start: mtuLength must be .*=1"):
+        MediaDriver.launch_embedded(ipc_mtu_length=1)
     with pytest.raises(ConfigurationError, match="threading 'NONE' is not one of DEDICATED, SHARED_NETWORK"):
         MediaDriver.launch_embedded(threading="NONE")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"made by MediaDriver.launch_embedded\(\)"):

@@ -89,14 +89,14 @@ def test_java_s_names_of_idle_strategies_are_known(tmp_path: Path) -> None:
 
 
 def test_what_means_nothing_here_is_named_once_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    text = 'aeron.mtu.length = "8k"\naeron.cluster.tool.timeout = "1h"\naeron.event.cluster.log = "all"\n'
+    text = 'aeron.conductor.buffer.length = "8m"\naeron.cluster.tool.timeout = "1h"\naeron.event.cluster.log = "all"\n'
     file = written(tmp_path / "c.toml", text)  # the last is a name of Java's agent
     for _ in range(2):
         load_settings(config_file=file, environ={})
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
-        f"config file {file}: these have no effect here: aeron.cluster.tool.timeout, aeron.event.cluster.log, "
-        "aeron.mtu.length: see docs/from-java.md"
+        f"config file {file}: these have no effect here: aeron.cluster.tool.timeout, "
+        "aeron.conductor.buffer.length, aeron.event.cluster.log: see docs/from-java.md"
     )
 
 

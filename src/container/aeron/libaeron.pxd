@@ -4,7 +4,7 @@
 # No function here is linked: `library.pyx` looks each one up at run time and puts it into the tables below.
 # A member is named as the C function without its prefix `aeron_`. What C calls with a shared or an exclusive
 # publication is declared once, over an untyped pointer, because the two have the same functions.
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef extern from *:
@@ -279,6 +279,11 @@ cdef struct DriverFunctions:
     int (*context_set_term_buffer_length)(aeron_driver_context_t* context, size_t value) noexcept nogil
     int (*context_set_ipc_term_buffer_length)(aeron_driver_context_t* context, size_t value) noexcept nogil
     int (*context_set_counters_buffer_length)(aeron_driver_context_t* context, size_t value) noexcept nogil
+    int (*context_set_mtu_length)(aeron_driver_context_t* context, size_t value) noexcept nogil
+    int (*context_set_ipc_mtu_length)(aeron_driver_context_t* context, size_t value) noexcept nogil
+    int (*context_set_receiver_io_vector_capacity)(aeron_driver_context_t* context, uint32_t value) noexcept nogil
+    int (*context_set_network_publication_max_messages_per_send)(
+        aeron_driver_context_t* context, uint32_t value) noexcept nogil
     int (*context_set_term_buffer_sparse_file)(aeron_driver_context_t* context, bool_t value) noexcept nogil
     int (*context_set_client_liveness_timeout_ns)(
         aeron_driver_context_t* context, uint64_t value) noexcept nogil
@@ -287,6 +292,10 @@ cdef struct DriverFunctions:
     int (*context_set_publication_linger_timeout_ns)(
         aeron_driver_context_t* context, uint64_t value) noexcept nogil
     int (*context_set_timer_interval_ns)(aeron_driver_context_t* context, uint64_t value) noexcept nogil
+    # How packets are received; NULL where a library has none of it.
+    void** (*context_get_udp_channel_transport_bindings)(aeron_driver_context_t* context) noexcept nogil
+    int (*context_set_udp_channel_transport_bindings)(aeron_driver_context_t* context, void** value) noexcept nogil
+    void* udp_channel_transport_recvmmsg
     int (*init)(aeron_driver_t** driver, aeron_driver_context_t* context) noexcept nogil
     int (*start)(aeron_driver_t* driver, bool_t manual_main_loop) noexcept nogil
     int (*main_do_work)(aeron_driver_t* driver) noexcept nogil

@@ -297,6 +297,12 @@ cdef int _bind_driver(void* handle, DriverFunctions* table, list missing) except
           <void**> &table.context_set_ipc_term_buffer_length, missing)
     _bind(handle, f"{prefix}counters_buffer_length",
           <void**> &table.context_set_counters_buffer_length, missing)
+    _bind(handle, f"{prefix}mtu_length", <void**> &table.context_set_mtu_length, missing)
+    _bind(handle, f"{prefix}ipc_mtu_length", <void**> &table.context_set_ipc_mtu_length, missing)
+    _bind(handle, f"{prefix}receiver_io_vector_capacity",
+          <void**> &table.context_set_receiver_io_vector_capacity, missing)
+    _bind(handle, f"{prefix}network_publication_max_messages_per_send",
+          <void**> &table.context_set_network_publication_max_messages_per_send, missing)
     _bind(handle, f"{prefix}term_buffer_sparse_file",
           <void**> &table.context_set_term_buffer_sparse_file, missing)
     _bind(handle, f"{prefix}client_liveness_timeout_ns",
@@ -306,6 +312,11 @@ cdef int _bind_driver(void* handle, DriverFunctions* table, list missing) except
     _bind(handle, f"{prefix}publication_linger_timeout_ns",
           <void**> &table.context_set_publication_linger_timeout_ns, missing)
     _bind(handle, f"{prefix}timer_interval_ns", <void**> &table.context_set_timer_interval_ns, missing)
+    _bind(handle, f"{prefix.replace('set', 'get')}udp_channel_transport_bindings",
+          <void**> &table.context_get_udp_channel_transport_bindings, [])
+    _bind(handle, f"{prefix}udp_channel_transport_bindings",
+          <void**> &table.context_set_udp_channel_transport_bindings, [])
+    _bind(handle, "aeron_udp_channel_transport_recvmmsg", &table.udp_channel_transport_recvmmsg, [])
     _bind(handle, "aeron_driver_init", <void**> &table.init, missing)
     _bind(handle, "aeron_driver_start", <void**> &table.start, missing)
     _bind(handle, "aeron_driver_main_do_work", <void**> &table.main_do_work, missing)

@@ -18,8 +18,10 @@ cdef class MediaDriver:
     cpdef int invoke(self) except? -1
     cdef int _check(self, int result, str what) except -1
     cdef int _configure(self, bint delete_on_start, bint delete_on_shutdown) except -1
+    cdef int _receive_several(self) except -1
     cdef int _configure_threads(self, str threading) except -1
     cdef int _configure_lengths(self, bint is_sparse, length, ipc_length, counters_length) except -1
+    cdef int _configure_packets(self, mtu_length, ipc_mtu_length, receiver_capacity, max_messages) except -1
     cdef int _configure_times(
         self, client_liveness_ns, image_liveness_ns, publication_linger_ns, timer_interval_ns) except -1
     cdef int _start(self, bint is_invoked) except -1

@@ -11,7 +11,7 @@ import warnings
 import weakref
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from container.aeron.libaeron cimport (
     AERON_THREADING_MODE_DEDICATED, AERON_THREADING_MODE_INVOKER, AERON_THREADING_MODE_SHARED,
@@ -34,6 +34,63 @@ cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_mutexattr_t:
         pass
     int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* attributes) noexcept
+
+# The driver asks for several packets at once with a timeout of zero, after which Linux returns with the first one, so
+# that a turn takes one packet of each socket. (Upstream: aeron_udp_channel_transport.c and _bindings.h.)
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #if defined(__linux__)
+    #include <sys/socket.h>
+    typedef void (*container_on_packet_t)(void);
+    typedef int (*container_receive_t)(
+        void *transport, struct mmsghdr *messages, size_t count, int64_t *bytes, container_on_packet_t on_packet,
+        void *clientd);
+    enum { CONTAINER_BINDINGS = 15, CONTAINER_RECEIVE = 3, CONTAINER_NAME = 12, CONTAINER_KIND = 13 };
+    static void *container_bindings[CONTAINER_BINDINGS];
+    static container_receive_t container_receive_one;
+
+    static int container_receive(
+        void *transport, struct mmsghdr *messages, size_t count, int64_t *bytes, container_on_packet_t on_packet,
+        void *clientd)
+    {
+        int received = 0;
+        while (received < (int)count)
+        {
+            struct mmsghdr first = messages[0];
+            int result = container_receive_one(transport, messages, count, bytes, on_packet, clientd);
+            messages[0] = first;                // the call leaves in it what it has received
+            if (result <= 0)
+            {
+                return received > 0 ? received : result;
+            }
+            received += result;
+        }
+        return received;
+    }
+
+    static void **container_receive_bindings(void **known, void *receive)
+    {
+        if (known == NULL || receive == NULL || known[CONTAINER_RECEIVE] != receive ||
+            strcmp((const char *)known[CONTAINER_NAME], "default") != 0 ||
+            strcmp((const char *)known[CONTAINER_KIND], "media") != 0)
+        {
+            return NULL;                        // of another layout, or not the system's sockets
+        }
+        container_receive_one = (container_receive_t)receive;
+        memcpy(container_bindings, known, sizeof(container_bindings));
+        container_bindings[CONTAINER_RECEIVE] = (void *)container_receive;
+        return container_bindings;
+    }
+    #else
+    static void **container_receive_bindings(void **known, void *receive)
+    {
+        return NULL;
+    }
+    #endif
+    """
+    void** receive_bindings "container_receive_bindings" (void** known, void* receive) noexcept nogil
 
 cdef enum:
     KEEPALIVE_INTERVAL_NS = 20_000_000      # how long nobody may invoke a driver in invoker mode
@@ -297,8 +354,8 @@ cdef class MediaDriver:
             aeron_dir=None, *, bint dir_delete_on_start=True, bint dir_delete_on_shutdown=True,
             str threading="SHARED", term_buffer_length=DEFAULT_TERM_LENGTH,
             ipc_term_buffer_length=DEFAULT_TERM_LENGTH, bint term_buffer_sparse_file=False,
-            counters_buffer_length=None,
-            client_liveness_timeout_ns=None,
+            counters_buffer_length=None, mtu_length=None, ipc_mtu_length=None, receiver_io_vector_capacity=None,
+            network_publication_max_messages_per_send=None, client_liveness_timeout_ns=None,
             image_liveness_timeout_ns=None, publication_linger_timeout_ns=None, timer_interval_ns=None,
             library=None):
         """Start a driver and return it; ``with MediaDriver.launch_embedded() as driver: ...`` closes it at
@@ -315,6 +372,11 @@ cdef class MediaDriver:
           a full disk ends the process that writes into one (SIGBUS).
         - ``counters_buffer_length`` (int, bytes): 128 for each counter, of which a stream has some; four times that is
           reserved for their labels. None leaves Aeron's default, 8 MiB, or the ``AERON_…`` variable.
+        - ``mtu_length``, ``ipc_mtu_length`` (int, bytes): the longest frame of channels that give none, a multiple of
+          32. None leaves Aeron's default, 1408, or the ``AERON_…`` variable.
+        - ``receiver_io_vector_capacity``, ``network_publication_max_messages_per_send`` (int, 1 to 16): packets that a
+          call of the system receives at most, and that a publication sends in a turn. None leaves Aeron's default, 4,
+          or the ``AERON_…`` variable.
         - the timeouts and the timer interval (int, nanoseconds); None leaves Aeron's defaults or ``AERON_…``
           variables.
         - ``library`` (str): path of a library with the driver; see :func:`container.aeron.load_library`.
@@ -338,6 +400,8 @@ cdef class MediaDriver:
             driver._configure_threads(threading)
             driver._configure_lengths(
                 term_buffer_sparse_file, term_buffer_length, ipc_term_buffer_length, counters_buffer_length)
+            driver._configure_packets(mtu_length, ipc_mtu_length, receiver_io_vector_capacity,
+                                      network_publication_max_messages_per_send)
             driver._configure_times(client_liveness_timeout_ns, image_liveness_timeout_ns,
                                     publication_linger_timeout_ns, timer_interval_ns)
             driver._start(threading == "INVOKER")
@@ -361,9 +425,21 @@ cdef class MediaDriver:
         self._check(driver_lib.context_set_dir_warn_if_exists(self._context, False), "dir_warn_if_exists")
         self._check(
             driver_lib.context_set_dir_delete_on_start(self._context, delete_on_start), "dir_delete_on_start")
-        return self._check(
+        self._check(
             driver_lib.context_set_dir_delete_on_shutdown(self._context, delete_on_shutdown),
             "dir_delete_on_shutdown")
+        return self._receive_several()
+
+    cdef int _receive_several(self) except -1:
+        """Have a turn take as many packets of a socket as it may, where the library's layout is the known one."""
+        cdef void** bindings = NULL
+        if (driver_lib.context_get_udp_channel_transport_bindings != NULL
+                and driver_lib.context_set_udp_channel_transport_bindings != NULL):
+            bindings = receive_bindings(driver_lib.context_get_udp_channel_transport_bindings(self._context),
+                                        driver_lib.udp_channel_transport_recvmmsg)
+        if bindings != NULL:
+            self._check(driver_lib.context_set_udp_channel_transport_bindings(self._context, bindings), "bindings")
+        return 0
 
     cdef int _configure_threads(self, str threading) except -1:
         return self._check(
@@ -385,6 +461,23 @@ cdef class MediaDriver:
             self._check(
                 driver_lib.context_set_counters_buffer_length(self._context, <size_t> counters_length),
                 "counters_buffer_length")
+        return 0
+
+    cdef int _configure_packets(self, mtu_length, ipc_mtu_length, receiver_capacity, max_messages) except -1:
+        if mtu_length is not None:
+            self._check(driver_lib.context_set_mtu_length(self._context, <size_t> mtu_length), "mtu_length")
+        if ipc_mtu_length is not None:
+            self._check(
+                driver_lib.context_set_ipc_mtu_length(self._context, <size_t> ipc_mtu_length), "ipc_mtu_length")
+        if receiver_capacity is not None:
+            self._check(
+                driver_lib.context_set_receiver_io_vector_capacity(self._context, <uint32_t> receiver_capacity),
+                "receiver_io_vector_capacity")
+        if max_messages is not None:
+            self._check(
+                driver_lib.context_set_network_publication_max_messages_per_send(
+                    self._context, <uint32_t> max_messages),
+                "network_publication_max_messages_per_send")
         return 0
 
     cdef int _configure_times(

@@ -351,7 +351,7 @@ _DRIVER_HEAD = """
 ## A node's media driver
 
 Give these in the table `driver` of `aeron-cluster node`, or to `container.launch_node(driver=...)`
-([a whole cluster in one process](consensus-module.md#a-whole-cluster-in-one-process)). Only the last six are read from
+([a whole cluster in one process](consensus-module.md#a-whole-cluster-in-one-process)). Only the last ten are read from
 their variables when they are not given here.
 
 | setting | variable | default | allowed | meaning |

@@ -27,6 +27,16 @@ def _term_length_field(prop: str, doc: str) -> int:
     return field
 
 
+def _mtu_field(prop: str, doc: str) -> int | None:
+    field: int | None = number_field(prop, doc, None, 32, 65_504, unit="bytes", multiple_of=32, shown=_UPSTREAM)
+    return field
+
+
+def _vector_field(prop: str, doc: str) -> int | None:
+    field: int | None = number_field(prop, f"{doc} Not for Java's node.", None, 1, 16, shown=_UPSTREAM)
+    return field
+
+
 @dataclass(frozen=True)
 class DriverSettings:
     """Settings in the table ``driver`` of a node, for our node and for Java's."""
@@ -58,6 +68,16 @@ class DriverSettings:
         INT32_MAX,
         unit="bytes",
         shown=_UPSTREAM,
+    )
+    mtu_length: int | None = _mtu_field(
+        "aeron.mtu.length", "Longest packet of UDP channels that give none. Each host on the way must carry it."
+    )
+    ipc_mtu_length: int | None = _mtu_field("aeron.ipc.mtu.length", "Longest frame of IPC channels that give none.")
+    receiver_io_vector_capacity: int | None = _vector_field(
+        "aeron.receiver.io.vector.capacity", "Packets that the driver receives at most by one call of the system."
+    )
+    network_publication_max_messages_per_send: int | None = _vector_field(
+        "aeron.network.publication.max.messages.per.send", "Packets that a publication sends at most in a turn."
     )
     client_liveness_timeout_ns: int | None = duration_field(
         "aeron.client.liveness.timeout", "A client that is silent for longer is dead.", None, shown=_UPSTREAM

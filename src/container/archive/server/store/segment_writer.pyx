@@ -27,7 +27,7 @@ from container.errors import ArchiveError
 cdef enum:
     COPY_CAPACITY = 1 << 20     # of the buffer for checksums: what a recorder polls at most
     PREPARE_FROM = 1 << 20      # bytes written: a recording that stays shorter takes no more of the disk than it has
-    PREPARE_LENGTH = 4 << 20    # and a longer one takes at most so much more
+    PREPARE_LENGTH = 256 << 10  # and a longer one takes at most so much more; in memory a step clears all of it
 
 
 cdef bint may_look_whole(const uint8_t* block, int64_t length, int64_t offset) noexcept nogil:
