@@ -101,6 +101,7 @@ CLUSTER = Subject(
         **dict.fromkeys(("members wiped", "rolling upgrades", "clients that come back", "snapshots read"), 5),
         # Rare in so few seeds; tests/test_cluster_simulation.py has one of each: shutdowns, aborts.
         **dict.fromkeys(("suspensions", "parts lost", "faults", "clock steps", "logs without their begin"), 2),
+        **dict.fromkeys(("slow disks", "leaders whose clock is ahead", "images lost", "gaps closed late"), 2),
         "answers": 1_000,
         "settled": 120,
     },

@@ -88,7 +88,7 @@ LEADER = 2
 """Of the roles, as a counter shows them."""
 CRASH_STATES = (ElectionState.FOLLOWER_LOG_REPLICATION, ElectionState.FOLLOWER_CATCHUP)
 """Of an election: a follower copies the log, or catches up with it."""
-SUSPENDED = 2
+ACTIVE, SUSPENDED = 1, 2
 """Of the states of a consensus module."""
 TAPPED = (CONSENSUS_STREAM_ID, ARCHIVE_STREAM_ID, SERVICE_STREAM_ID)
 """Streams that are read along."""
@@ -1389,6 +1389,10 @@ class World:
             self.run_for(draw.choice([1_200, 2_000, 3_000]))
         self._heal_network()
         self.run_for(draw.choice([20, 1_500, 4_000]))
+        if draw.random() < 0.4:
+            # What a member has taken back shows in its snapshot, while no later entry of the log hides it.
+            self.until(self._is_led, 1_500)
+            self._do_snapshot(draw)
         follower = self._leader()
         if fate == "stays alone" and follower is not None and follower is not leader:
             # So it may lead again, with what it has taken back.
@@ -1631,6 +1635,8 @@ class World:
     def _is_settled(self) -> bool:
         for member in self.members:
             if not member.is_up or member.value("commit_position") != self.history.end:
+                return False
+            if member.value("module_state") != ACTIVE:
                 return False
             for recorder in member.life.recorders:
                 state = recorder.state
