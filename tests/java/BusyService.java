@@ -13,8 +13,8 @@ import java.io.IOException;
 import org.agrona.DirectBuffer;
 
 /**
- * Waits in the callback of each message while the file is there that the property {@code test.busy.file} names, and says
- * so by a file beside it, with {@code .in} behind its name. It keeps no state, so its snapshot is empty.
+ * Waits in the callback of each message while there is the file that the property {@code test.busy.file} names, and
+ * says so by a file beside it, with {@code .in} behind its name. It keeps no state, so its snapshot is empty.
  */
 public final class BusyService implements ClusteredService
 {
