@@ -386,6 +386,7 @@ def test_members_elect_serve_and_settle(members: int) -> None:
         ("mute", "leaders that hear nobody"),
         ("compete", "competitions"),
         ("slow_disk", "slow calls of disks"),
+        ("ahead", "leaders whose clock is ahead"),
     ],
 )
 def test_members_settle_after_each_of_these(kind: str, counted: str) -> None:

@@ -51,7 +51,7 @@ class Fired(TimerHandler):
     def __init__(self) -> None:
         self.ids: list[int] = []
 
-    def on_timer_event(self, correlation_id: int) -> bool:
+    def on_timer_event(self, correlation_id: int, deadline: int) -> bool:
         self.ids.append(correlation_id)
         return True
 

@@ -82,7 +82,7 @@ class Report:
     world: str = ""
     """What is simulated: "archive", "node", "cluster" of nodes, or members whose consensus module is played."""
     members: int = 0
-    """Members of such a cluster; 0: as each seed draws."""
+    """Members of each such cluster; 0 for what each seed draws."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, outcome: dict[str, Any], seed: int) -> None:

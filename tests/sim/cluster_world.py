@@ -284,7 +284,7 @@ class Member(node_world.World):
         self.log, self.stats = cluster.log, cluster.stats
         self.is_up = False
         self._parts: NodeTurns | None = None
-        """The turns of this life, while it is up."""
+        """The parts of this life, while it is up."""
         self.turns = 0
         self.paused_until_ns = 0
         self.slow_mean_ns, self.slow_calls, self._disk_ns = 0, 0, 0
@@ -1406,12 +1406,14 @@ class World:
         if leader is None:
             return
         followers = [each for each in self._up() if each is not leader]
-        for follower in followers:
-            self.fabric.cut(follower.host, leader.host, False)
+        follower = draw.choice(followers) if followers else leader
+        # Of five members the leader and one more are no quorum: what both alone have may still be taken back.
+        reaches_one = draw.random() < 0.5
+        for each in followers:
+            self.fabric.cut(each.host, leader.host, reaches_one and each is not follower)
         self.stats["leaders that hear nobody"] += 1
         self._do_send(draw)
         self.run_for(draw.choice([20, 60]) + 2 * self.plan.latency_us[1] // 1_000)
-        follower = draw.choice(followers) if followers else leader
         if follower.is_up:
             # It is back before the leader gives up, and what it says of its log is on its way for long.
             self.fabric.heal(follower.host, leader.host, False)

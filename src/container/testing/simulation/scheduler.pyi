@@ -9,6 +9,9 @@ from container.testing.simulation.fibers import Fiber
 from container.testing.simulation.virtual_time import Draws, VirtualTime
 
 @final
+class Event: ...
+
+@final
 class Scheduler:
     def __init__(self, time: VirtualTime, draws: Draws) -> None: ...
     @property

@@ -17,6 +17,9 @@ class Strand:
     def kill(self) -> None: ...
 
 @final
+class Part: ...
+
+@final
 class NodeTurns:
     def __init__(
         self,

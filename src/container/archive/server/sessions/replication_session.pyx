@@ -20,7 +20,7 @@ from container.codecs.archive cimport (
     RECORDING_SIGNAL_MERGE, RECORDING_SIGNAL_REPLICATE, RECORDING_SIGNAL_REPLICATE_END, RECORDING_SIGNAL_SYNC,
 )
 from container.common import channel_uri
-from container.common.aeron_defaults import FRAME_ALIGNMENT
+from container.common.aeron_defaults import FRAME_ALIGNMENT as _FRAME_ALIGNMENT
 from container.common.channel_uri import ChannelUri
 from container.common.error_texts import message_of, shorten, type_name
 from container.common.loggers import report
@@ -573,12 +573,12 @@ def _check_descriptor(source, request):
         problems.append(f"termBufferLength={term_length}")
     if not term_length <= segment_length <= most or segment_length & (segment_length - 1):
         problems.append(f"segmentFileLength={segment_length}")
-    if not _MTU_RANGE[0] <= mtu <= _MTU_RANGE[1] or mtu % FRAME_ALIGNMENT:
+    if not _MTU_RANGE[0] <= mtu <= _MTU_RANGE[1] or mtu % _FRAME_ALIGNMENT:
         problems.append(f"mtuLength={mtu}")
-    if not 0 <= source.start_position <= _POSITION_MAX or source.start_position % FRAME_ALIGNMENT:
+    if not 0 <= source.start_position <= _POSITION_MAX or source.start_position % _FRAME_ALIGNMENT:
         problems.append(f"startPosition={source.start_position}")
     if source.stop_position != NULL_VALUE and (
-            source.stop_position < source.start_position or source.stop_position % FRAME_ALIGNMENT):
+            source.stop_position < source.start_position or source.stop_position % _FRAME_ALIGNMENT):
         problems.append(f"stopPosition={source.stop_position}")
     if problems:
         raise _Refusal(
