@@ -361,6 +361,12 @@ def test_seeds_that_found_something_find_nothing(seed: int) -> None:
     assert result.violation is None, report(result, seed)
 
 
+def test_an_election_leaves_no_recording_that_only_tried_whether_there_is_space() -> None:
+    seed = 100_075
+    result = run(expand(seed).only([*range(12), *range(1000, 1005)]))
+    assert result.violation is None, report(result, seed)
+
+
 @pytest.mark.parametrize("members", [3, 5, 7])
 def test_members_elect_serve_and_settle(members: int) -> None:
     result = run(plan_of("connect", "send", "send", "work", members=members))

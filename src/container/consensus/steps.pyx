@@ -5,6 +5,8 @@ tryCreateAppendPosition, loadSnapshot, takeSnapshot), LogReplay.java. They yield
 made for, and raise TimedOutError, which says what was waited for, when that takes longer than it may; and what archive
 and driver answer. To give one up, close it: it then removes what it has made for itself.
 """
+from contextlib import suppress
+
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -169,10 +171,16 @@ def try_recording(AsyncArchive archive not None, *, str channel not None, int32_
 
     Args:
         archive: the member's.
-        channel, stream_id: as what is recorded later; nobody publishes on it.
+        channel, stream_id: as what is recorded later; nobody publishes on it, and nothing else is recorded of it.
     """
-    subscription_id = yield from answer(archive, archive.start_recording(channel, stream_id, True, False))
-    yield from answer(archive, archive.stop_recording(subscription_id))
+    try:
+        subscription_id = yield from answer(archive, archive.start_recording(channel, stream_id, True, False))
+        yield from answer(archive, archive.stop_recording(subscription_id))
+    except GeneratorExit:
+        # Given up for an election. The archive would listen for good, also where it has not answered yet.
+        with suppress(ArchiveError):
+            archive.stop_recording_of_channel(channel, stream_id)
+        raise
 
 
 def begin_replay(

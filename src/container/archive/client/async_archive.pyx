@@ -161,6 +161,15 @@ cdef class AsyncArchive(ArchiveConnection):
             "StopRecordingSubscriptionRequest", f"the end of the recording of subscription {subscription_id}",
             {"subscription_id": subscription_id})
 
+    def stop_recording_of_channel(self, str channel not None, int32_t stream_id):
+        """Ask that a channel be recorded no longer (StopRecordingRequest, 5), as it was named at the start.
+
+        ArchiveError with UNKNOWN_SUBSCRIPTION where it is not.
+        """
+        return self.ask(
+            "StopRecordingRequest", f"the end of the recording of {channel}",
+            {"stream_id": stream_id, "channel": channel.encode("ascii")})
+
     cpdef ArchiveRequest stop_recording_by_identity(self, int64_t recording_id):
         """Ask that a recording be stopped (StopRecordingByIdentityRequest, 65): 1 where it was active, else 0."""
         return self.ask(
