@@ -143,12 +143,11 @@ def test_a_member_keeps_an_empty_term_that_was_committed_in(seed: int) -> None:
     cluster.oracle.check_end(cluster.nodes)
 
 
-@pytest.mark.xfail(strict=True, raises=Violation, reason="not mended yet: see the promise in consensus-module.md")
 @pytest.mark.parametrize(("more", "has_led_again"), [(0, False), (3, False), (0, True)])
-def test_a_log_of_a_term_that_the_leader_has_as_empty_is_taken_back(more: int, has_led_again: bool) -> None:
-    """Also where the leader has it at the end of the member's log, or before it, and not behind it alone."""
-    cluster = scenes.one_led_a_term_that_the_others_have_as_empty(more, has_led_again=has_led_again)
-    cluster.oracle.check_end(cluster.nodes)
+def test_a_log_of_a_term_that_the_leader_has_as_empty_is_not_taken_back_yet(more: int, has_led_again: bool) -> None:
+    """The known gap of the promise in consensus-module.md: once it is mended, nothing is raised here."""
+    with pytest.raises(Violation):
+        scenes.one_led_a_term_that_the_others_have_as_empty(more, has_led_again=has_led_again)
 
 
 @pytest.mark.parametrize("kinds", ["NNN", "NNNN", "NNNNN"])
