@@ -30,7 +30,7 @@ from container.operate.control import backup_query_delay
 from container.operate.driver_counters import BACKUP_STATES
 from container.operate.marks import read_cluster_mark
 from container.operate.node_errors import read_errors
-from container.operate.node_metrics import sample_node
+from container.operate.node_metrics import NodeSample, sample_node
 from container.operate.status import health, read_status
 from container.settings.backup_table import BackupSettings, backup_settings_table
 from container.settings.sources import load_backup_settings
@@ -239,9 +239,16 @@ def test_its_metrics_have_what_its_counters_have(world: World) -> None:
     cluster_dir = world.directory / "cluster"
     with world.launch():
         world.await_copy()
-        found = sample_node(cluster_dir)
+
+        def sample() -> tuple[NodeSample, list[CounterRecord]] | None:
+            before = world.counters()
+            sampled = sample_node(cluster_dir)
+            return (sampled, before) if world.counters() == before else None
+
+        # The rest of the log may come while this looks.
+        found, counters = wait_until(sample, LIMIT_S, "counters that stand still")
         values = values_of(found)
-        records = {each.type_id: each for each in world.counters()}
+        records = {each.type_id: each for each in counters}
         assert values["aeron_cluster_up"] == values["aeron_cluster_archive_up"] == 1
         states = {name: value for name, value in values.items() if name.startswith("aeron_cluster_backup_state ")}
         assert states == {f"aeron_cluster_backup_state {each}": each == "BACKING_UP" for each in BACKUP_STATES}
