@@ -120,9 +120,8 @@ cdef class LogCommit:
         cdef list states = self._uncommitted_states.after(commit_position)
         cdef list timers = self._uncommitted_timers.after(commit_position)
         # Upstream forgets the deadlines: another leader's clock may not have come to them, and snapshots would differ.
-        for correlation_id, deadline in dict(zip(timers[::2], timers[1::2])).items():
-            if not self._timers.has(correlation_id):     # else a service has scheduled it again since it expired
-                self._timers.schedule(correlation_id, deadline)
+        for correlation_id, deadline in zip(timers[::2], timers[1::2]):
+            self._timers.schedule(correlation_id, deadline)
         self._uncommitted_timers.clear()
         for tracker in self._trackers:
             tracker.restore_uncommitted(commit_position)

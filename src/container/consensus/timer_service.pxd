@@ -21,7 +21,6 @@ cdef class TimerService:
     cpdef int poll(self, int64_t now) except -1         # how many expired
     cpdef int schedule(self, int64_t correlation_id, int64_t deadline) except -1
     cpdef bint cancel(self, int64_t correlation_id) except -1       # False: there is no such timer
-    cpdef bint has(self, int64_t correlation_id) noexcept
     cpdef void set_current_time(self, int64_t now) noexcept
     cpdef int64_t snapshot(self, TimerSnapshot snapshot) except -1  # how many timers there are
     cpdef int64_t count(self) noexcept

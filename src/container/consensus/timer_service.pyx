@@ -63,10 +63,6 @@ cdef class TimerService:
         """Cancel a timer; False when there is none with this id."""
         raise _abstract(self, "cancel")
 
-    cpdef bint has(self, int64_t correlation_id) noexcept:
-        """Whether there is a timer with this id."""
-        return False
-
     cpdef void set_current_time(self, int64_t now) noexcept:
         """Hear of the time before the next poll, which may be much later than that of the last one."""
 
@@ -159,9 +155,6 @@ cdef class PriorityHeapTimerService(TimerService):
             return False
         self._forget(correlation_id, <int32_t> found)
         return True
-
-    cpdef bint has(self, int64_t correlation_id) noexcept:
-        return self._index_by_correlation_id.get(correlation_id) >= 0
 
     cpdef int64_t snapshot(self, TimerSnapshot snapshot) except -1:
         """Give all timers to ``snapshot``, by deadline and in the order of scheduling; return how many there are.
