@@ -907,7 +907,7 @@ class Election:
         assert self._truncation is not None
         position, text = self._truncation
         if not self._host.poll_truncation():
-            self._check_deadline(now_ns, "services to join a replay, or the archive to truncate the log")
+            self._check_deadline(now_ns, "the archive to truncate the recording of the log")
             return 0
         self._truncation = None
         if position < self.log_position:

@@ -85,7 +85,7 @@ cdef class MemberElectionHost:
         self._preparation = TermPreparation(
             context, status, sessions, ingress, log_adapter, recording, commit, leader_log, follower_log, catchups,
             snapshots, upkeep)
-        self._truncation = LogTruncation(context, archive, joins.await_replay_joined)
+        self._truncation = LogTruncation(context, archive)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._failures = Failures(settings.leader_heartbeat_timeout_ns)
