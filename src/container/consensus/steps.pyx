@@ -16,7 +16,7 @@ from container.archive.client.archive_connection cimport ArchiveRequest
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.channel_uri import add_session_id
 from container.common.sealed cimport hide, seal
-from container.errors import ArchiveError, ClusterError, TimedOutError
+from container.errors import ArchiveError, ClusterError, ContainerError, TimedOutError
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport Counters
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE
@@ -178,7 +178,7 @@ def try_recording(AsyncArchive archive not None, *, str channel not None, int32_
         yield from answer(archive, archive.stop_recording(subscription_id))
     except GeneratorExit:
         # Given up for an election. The archive would listen for good, also where it has not answered yet.
-        with suppress(ArchiveError):
+        with suppress(ContainerError):                  # such as a client that is closed with its member
             archive.stop_recording_of_channel(channel, stream_id)
         raise
 
