@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-import greenlet
+try:
+    import greenlet
+except ImportError as error:
+    raise ImportError(
+        'a simulation needs the package greenlet: pip install "aeron-cluster-container[testing]"'
+    ) from error
 
 from container.errors import ContainerError
 from container.testing.simulation.scheduler import Scheduler

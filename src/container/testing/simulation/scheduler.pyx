@@ -5,12 +5,7 @@ from libc.stdint cimport int64_t
 from container.common.sealed cimport hide, seal
 from container.testing.simulation.virtual_time cimport Draws, VirtualTime
 
-try:
-    import greenlet
-except ImportError as error:
-    raise ImportError(
-        'a simulation needs the package greenlet: pip install "aeron-cluster-container[testing]"'
-    ) from error
+import greenlet
 
 cdef enum:
     TIES = 1                                # what the draws are for
