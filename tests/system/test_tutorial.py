@@ -118,7 +118,11 @@ class Server:
             assert self._process.poll() is None, f"{self.command} ended\n{self.printed}"
             return not find_lines(expected, self.printed)
 
-        wait_until(has_come, LIMIT_S, f"{self.command} to print\n{expected}")
+        try:
+            wait_until(has_come, LIMIT_S, f"{self.command} to print\n{expected}")
+        except TimeoutError as error:
+            error.add_note(f"it printed:\n{self.printed}")
+            raise
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""

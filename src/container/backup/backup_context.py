@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
@@ -12,7 +13,7 @@ from container.agent.context_base import ContextBase, check_flag, object_or_sett
 from container.archive.client.async_archive import AsyncArchive
 from container.backup.backup_agent import ClusterBackupAgent
 from container.backup.backup_arguments import BackupSettingsArguments
-from container.backup.backup_counters import BackupCounters
+from container.backup.backup_counters import BackupCounters, has_backup
 from container.backup.backup_machine import ClusterBackupMachine, CredentialsSupplier
 from container.backup.backup_transport import BackupTransport
 from container.common.aeron_defaults import (
@@ -45,8 +46,10 @@ from container.transport.transport_seam import Client
 
 _ARCHIVE_TERM_LENGTH = 64 * 1024
 _ARCHIVE_MTU_LENGTH = 1408
+_END_OF_ANOTHER_S = 3.0
 _FILE_SYNC_LEVEL = 2
 _NULL_VALUE = -1
+_POLL_S = 0.01
 _OBJECTS = ("random_source", "use_agent_invoker")
 
 
@@ -183,11 +186,18 @@ class ClusterBackupContext(ContextBase[BackupSettings]):
             self._storage, self._cluster_dir, create=True, file_sync_level=_FILE_SYNC_LEVEL
         )
         self._conclude_client()
+        self._await_end_of_another(settings.cluster_id)
         self.counters = BackupCounters(self.client, settings.cluster_id)
         self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
         self.machine = self._new_machine(settings)
         self.mark_file.signal_ready()
         self.agent = ClusterBackupAgent(self)
+
+    def _await_end_of_another(self, cluster_id: int) -> None:
+        """Wait a little for a busy driver to free the counters of a backup that was closed just now."""
+        end = time.monotonic() + _END_OF_ANOTHER_S
+        while has_backup(self.client, cluster_id) and time.monotonic() < end:
+            time.sleep(_POLL_S)
 
     def _conclude_mark_file(self, settings: BackupSettings, page_size: int) -> None:
         self.mark_file = ClusterMarkFile(

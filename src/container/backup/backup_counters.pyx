@@ -17,7 +17,12 @@ from container.version import version_info
 cdef int32_t STATE_TYPE_ID = CounterType.BACKUP_STATE
 
 
-cdef bint _is_running(Counters counters, int32_t cluster_id) noexcept nogil:
+def has_backup(Client client not None, int32_t cluster_id):
+    """Return whether the client's driver has the counters of a backup with that cluster id (int) (bool)."""
+    return _has_backup(client.counters(), cluster_id)
+
+
+cdef bint _has_backup(Counters counters, int32_t cluster_id) noexcept nogil:
     cdef int32_t counter_id, state, value
     for counter_id in range(counters.capacity()):
         state = counters.state(counter_id)
@@ -42,7 +47,7 @@ cdef class BackupCounters:
     """
 
     def __init__(self, Client client not None, int32_t cluster_id):
-        if _is_running(client.counters(), cluster_id):
+        if _has_backup(client.counters(), cluster_id):
             raise ClusterError(
                 f"this media driver has a backup with clusterId={cluster_id}, or one that was killed a moment ago: "
                 "give each backup of a driver its own cluster_id")
