@@ -6,6 +6,7 @@ from container.transport.counters import Counter
 from container.transport.transport_seam import Client
 
 def has_backup(client: Client, cluster_id: int) -> bool: ...
+
 @final
 class BackupCounters:
     """The counters of a backup: container.backup.backup_machine.BackupDisplay."""
