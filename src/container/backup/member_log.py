@@ -8,8 +8,10 @@ A copy of another recording is not a copy of the cluster, and no true answer can
 
 Upstream (ClusterBackupAgent.java) copies what is named.
 
-One case stays open: two clusters record the same stream into one archive, and in both a leader with the same id began
-the same term at the same position.
+Three cases stay open. Two clusters record the same stream into one archive, and in both a leader with the same id began
+the same term at the same position. A log that was purged behind the base of its last term shows the
+term and not its base, which is taken as the member names it. A term that a member of upstream's entered amid its log
+is refused, as nothing opens it there.
 """
 
 from __future__ import annotations
