@@ -657,16 +657,13 @@ def test_who_is_interrupted_while_closing_keeps_the_directory_until_the_callback
     DirectoryLock(tmp_path).close()
 
 
-SLOW = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-
 @pytest.mark.parametrize(
     ("mode", "word", "seconds", "driver"),
     [
         ("SHARED", b"hold", 5, QUICK),
         ("DEDICATED", b"block", 5, QUICK),
         *(
-            pytest.param(mode, word, 60, {}, marks=SLOW)
+            pytest.param(mode, word, 60, {}, marks=pytest.mark.slow)
             for mode in ("SHARED", "DEDICATED")
             for word in (b"block", b"hold")
         ),

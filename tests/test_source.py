@@ -298,6 +298,19 @@ def test_no_test_fails_because_the_machine_is_busy() -> None:
     assert not wrong, "these asserts fail where the machine is busy:\n" + "\n".join(wrong)
 
 
+def test_no_test_has_a_shorter_limit_than_the_others() -> None:
+    """Ten minutes mean a hang, and less may mean a busy machine."""
+    limit = int(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["timeout"])
+    wrong = [
+        f"{name(path)}: {found[0]}"
+        for path in FILES
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests")
+        for found in re.finditer(r"mark\.timeout\((\d+)\)", path.read_text(encoding="utf-8"))
+        if int(found[1]) <= limit
+    ]
+    assert not wrong, f"leave out what is not above {limit}:\n" + "\n".join(wrong)
+
+
 def test_no_cython_file_is_included_in_another() -> None:
     assert not lines_matching(r"^\s*include\s+[\"']", lambda path: path.suffix in {".pyx", ".pxd"})
 

@@ -126,7 +126,7 @@ def numbered(count: int) -> list[bytes]:
         "length zeroed",
         "file cut",
         # The archive fails at it again and again, and neither goes on nor gives up.
-        pytest.param("length too long", marks=[pytest.mark.slow, pytest.mark.timeout(150)]),
+        pytest.param("length too long", marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_snapshot_never_ends_normally(

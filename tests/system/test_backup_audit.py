@@ -19,7 +19,7 @@ from tests.system.backup_processes import BackupProcess
 from tests.system.test_disaster_recovery import PATHS, SERVICE, Load
 from tests.system.test_native_archive import LOG_STREAM_ID, closing_session
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FRAME_HEADER_LENGTH = 32
 

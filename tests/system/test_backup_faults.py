@@ -22,7 +22,7 @@ from tests.system.test_cluster_backup import commit_position
 from tests.system.test_disaster_recovery import PATHS, SERVICE, Load
 from tests.system.test_native_archive import PUTS, messages_in, start_ledger
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 BACKUP = "backup"
 RESET = 6

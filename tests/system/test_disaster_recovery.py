@@ -27,7 +27,7 @@ from tests.documents import ROOT, all_blocks
 from tests.limits import LIMIT_S
 from tests.test_cluster_node import Command
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "container"]
 SERVICE = "tests.services:Counter"

@@ -22,8 +22,6 @@ from tests.limits import LIMIT_S
 from tests.system.harness import COMMAND, LEDGER_SERVICE, ROOT, NodeFactory, Parts, run_ledger_client, start
 from tests.system.test_native_archive import PUTS
 
-pytestmark = [pytest.mark.timeout(180)]
-
 
 class Scraped:
     """An exporter as Prometheus sees it."""

@@ -14,7 +14,7 @@ from tests.system.conftest import NATIVE
 from tests.system.harness import LEDGER_CLIENT, NodeFactory, release, run_ledger_client, start_tool
 from tests.system.test_native_archive import PUTS, start_ledger
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ENTRY_LENGTH = 64
 COMMANDS = ("schedule 7 3600000", *PUTS[:5])

@@ -15,7 +15,7 @@ from container.testing.processes.process import Process
 from tests.system.conftest import NATIVE
 from tests.system.harness import ROOT, CommandClient, NodeFactory, module_errors, release
 
-pytestmark = [pytest.mark.timeout(420), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SERVICE = [sys.executable, str(ROOT / "tests" / "system" / "restless_service.py")]
 SILENT = {"AERON_CLUSTER_SERVICE_RESPONDER": "false"}

@@ -21,7 +21,6 @@ MIXTURES = ("NNJ", "NJJ", "NNNJJ")
 # How often a leader is killed at most until one of the kind that is wanted leads.
 MOST_DEATHS = 12
 
-pytestmark = pytest.mark.timeout(600)
 
 for_each_leader = pytest.mark.parametrize(
     ("scenarios", "leader_kind"),

@@ -28,8 +28,6 @@ from tests.system.harness import LEDGER_SERVICE, Parts
 from tests.system.test_node_disk import FULL
 from tests.test_cluster_node import HOST, SERVICE, Command
 
-pytestmark = [pytest.mark.timeout(180)]
-
 COMMAND = [sys.executable, "-m", "container"]
 PAGE = "docs/operations.md"
 SMALL_DISK_MIB = 24

@@ -43,8 +43,6 @@ from tests.system.test_native_archive import PUTS, running_backup, start_ledger
 from tests.test_cluster_node import HOST, ask
 from tests.test_cnc_file import cnc_content
 
-pytestmark = [pytest.mark.timeout(600)]
-
 TOOL = "io.aeron.cluster.ClusterTool"
 ARCHIVE_TOOL = "io.aeron.archive.ArchiveTool"
 

@@ -35,7 +35,7 @@ from tests.system.harness import (
     start,
 )
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.nodes("native", "java")]
+pytestmark = pytest.mark.nodes("native", "java")
 
 CHECKSUM_PROPERTIES = {
     "aeron.archive.record.checksum": "io.aeron.archive.checksum.Crc32",

@@ -24,7 +24,7 @@ from tests.soak.ledger_service import SequencedLedgerService
 from tests.soak.scenario import PYTHON_LEDGER
 from tests.system.harness import REPORTING_SERVICE, CommandClient, NodeFactory, Parts, await_report, reports, start
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.nodes("native", "java")]
+pytestmark = pytest.mark.nodes("native", "java")
 
 HASTY_LEDGER = [sys.executable, "-m", "tests.system.hasty_ledger"]
 SERVICE = "tests.system.reporting_service:ReportingService"
