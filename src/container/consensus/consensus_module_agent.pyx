@@ -194,7 +194,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             follower_log, self._following, self._catchups, joins, self._snapshots, self._termination, self._upkeep)
         self._peers = PeerMessages(
             context, self.members, self._publisher, announcer, self._status, self.log_publisher, self._recording,
-            self._catchups, self._following, self._elections)
+            self._commit, self._catchups, self._following, self._elections)
         self._start = MemberStart(
             context, self._archive, self._status, self._services, self._recording, self._snapshots, self._elections,
             self)
@@ -324,7 +324,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return work_count
 
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
-        cdef int work_count = self._control.poll(now_ns) + self._follower_log.poll()
+        cdef int work_count = self._control.poll(now_ns)
         cdef Image image
         self._ingress.poll_adds()
         if self._status.state == STATE_ACTIVE:

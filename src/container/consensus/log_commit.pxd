@@ -31,6 +31,7 @@ cdef class LogCommit:
     cdef object _end_of_term                    # of a term in the recording log (callable)
     cdef int64_t _heartbeat_interval_ns
     cdef int64_t _heartbeat_timeout_ns
+    cdef int64_t said_position                  # up to where others know the log committed
     cdef int64_t _updated_ns
     cdef int64_t _backward_position             # committed when a quorum was said to have less; NULL_POSITION: never
     cdef int begin_term(self, int64_t updated_ns) except -1
