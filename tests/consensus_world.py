@@ -392,6 +392,9 @@ class Service:
     def schedule(self, correlation_id: int, deadline: int) -> None:
         self.send("ScheduleTimer", correlation_id=correlation_id, deadline=deadline)
 
+    def cancel(self, correlation_id: int) -> None:
+        self.send("CancelTimer", correlation_id=correlation_id)
+
     def names(self) -> list[str]:
         """The names of the messages of the log that it has read."""
         return [name for name, _ in self.messages]

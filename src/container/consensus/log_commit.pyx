@@ -16,6 +16,7 @@ from container.consensus.pending_service_messages cimport PendingServiceMessageT
 from container.consensus.position_queue cimport PositionQueue
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.timer_service cimport TimerService
+from container.consensus.uncommitted_timers cimport UncommittedTimers
 from container.errors import ClusterEvent
 
 cdef enum:
@@ -31,13 +32,13 @@ cdef class LogCommit:
         publisher: says CommitPosition to the others (ConsensusPublisher).
         status, termination, recording, log_publisher, sessions, timers: of this member.
         trackers: PendingServiceMessageTracker of each service (list).
-        uncommitted_timers: correlation id and deadline of each timer whose event a leader has appended (PositionQueue).
+        uncommitted_timers: those whose events a leader has appended (UncommittedTimers).
     """
 
     def __init__(self, context, ClusterMembers members not None, ConsensusPublisher publisher not None,
                  MemberStatus status not None, MemberTermination termination not None, LogRecording recording not None,
                  LogPublisher log_publisher not None, SessionManager sessions not None, TimerService timers not None,
-                 list trackers not None, PositionQueue uncommitted_timers not None):
+                 list trackers not None, UncommittedTimers uncommitted_timers not None):
         self._counters, self._members, self._status = context.counters, members, status
         self._on_error, self._backward_position = context.counted_error_handler, NULL_POSITION
         self._termination, self._recording, self._sessions = termination, recording, sessions
@@ -99,6 +100,10 @@ cdef class LogCommit:
             return 1
         return 0
 
+    cdef int forget_timer(self, int64_t correlation_id) except -1:
+        """A service has scheduled a timer, or cancelled it: an event of it that is lost brings none back."""
+        return self._uncommitted_timers.forget(correlation_id)
+
     cdef int publish(self, int64_t leadership_term_id, int64_t commit_position) except -1:
         """Say to all other members up to where the log is committed."""
         cdef ClusterMember member
@@ -118,11 +123,9 @@ cdef class LogCommit:
         """Undo what is not committed: the log ends there."""
         cdef PendingServiceMessageTracker tracker
         cdef list states = self._uncommitted_states.after(commit_position)
-        cdef list timers = self._uncommitted_timers.after(commit_position)
         # Upstream forgets the deadlines: another leader's clock may not have come to them, and snapshots would differ.
-        for correlation_id, deadline in zip(timers[::2], timers[1::2]):
+        for correlation_id, deadline in self._uncommitted_timers.take(commit_position):
             self._timers.schedule(correlation_id, deadline)
-        self._uncommitted_timers.clear()
         for tracker in self._trackers:
             tracker.restore_uncommitted(commit_position)
         self._sessions.restore_uncommitted(commit_position)
