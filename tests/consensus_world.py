@@ -322,6 +322,8 @@ class Service:
         self.fails_snapshots = False
         self.stops_at_snapshots = False
         """Whether it is quiet from the next snapshot on."""
+        self.busy_until_ns = 0
+        """Until when it is in a callback, and does nothing else."""
         self.ack_id = 0
         self.acks: list[tuple[int, int]] = []
         """Log positions and relevant ids that it has acked."""
@@ -344,6 +346,8 @@ class Service:
     def work(self) -> None:
         """A turn."""
         seam.invoke(self.client)
+        if seam.nano_time(self.client) < self.busy_until_ns:
+            return
         if not self.recovery_key:
             self._start()
         for data, _ in seam.poll(self.control, 100):
@@ -387,6 +391,9 @@ class Service:
 
     def schedule(self, correlation_id: int, deadline: int) -> None:
         self.send("ScheduleTimer", correlation_id=correlation_id, deadline=deadline)
+
+    def cancel(self, correlation_id: int) -> None:
+        self.send("CancelTimer", correlation_id=correlation_id)
 
     def names(self) -> list[str]:
         """The names of the messages of the log that it has read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -101,12 +102,18 @@ class LogMember:
         )
         self.archive.on_signal = self._on_signal
         self.replication: MemberLogReplication | None = None
-        self.truncation = LogTruncation(self.context, self.archive)
+        self.is_replay_awaited = False
+        """Whether services are still to join a replay of the log."""
+        self.truncation = LogTruncation(self.context, self.archive, self._await_replay_joined)
         self.world.until(self._is_connected)
 
     def _is_connected(self) -> bool:
         seam.invoke(self.client)
         return self.archive.poll()
+
+    def _await_replay_joined(self) -> Iterator[None]:
+        while self.is_replay_awaited:
+            yield
 
     def _on_signal(self, event: Any) -> None:
         if self.replication is not None:

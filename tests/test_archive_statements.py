@@ -289,6 +289,24 @@ def test_56_a_stopped_replay_is_gone_from_its_subscriber_and_an_unknown_one_is_n
     assert client.ok("PurgeRecordingRequest", recording_id=recording_id) == 3
 
 
+def test_a_stopped_replay_without_an_end_of_stream_leaves_what_was_sent_to_be_read(world: ArchiveWorld) -> None:
+    """A leader that steps back stops its replays: services of a follower are still to join the log that came so."""
+    client = world.connect()
+    recording_id = stopped(world, client, *[bytes(900)] * 300)
+    replay = client.replay(recording_id, replay_stream_id=3000, replay_channel=b"aeron:ipc?eos=false")
+    subscriber = Subscriber(world, 3000)
+    world.until(subscriber.read)
+    before = len(subscriber.blocks)
+    world.work(10)
+    assert client.ok("StopReplayRequest", replay_session_id=replay) == 0
+    world.work(10)
+    assert subscriber.image is not None
+    assert not seam.is_closed(subscriber.image)
+    world.until(subscriber.has_ended)
+    assert len(subscriber.blocks) > before
+    assert client.ok("PurgeRecordingRequest", recording_id=recording_id) == 3
+
+
 def test_58_the_request_says_what_the_publication_of_a_replay_is_like(world: ArchiveWorld) -> None:
     client = world.connect()
     recording_id = stopped(world, client, b"one")

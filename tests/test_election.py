@@ -788,7 +788,7 @@ def test_a_truncation_that_does_not_end_is_an_error() -> None:
     scene.host.truncated = False
     scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
     scene.step(10_000 * MS)
-    assert "waited too long for the archive to truncate" in str(scene.host.errors[0])
+    assert "waited too long for services to join a replay, or the archive to truncate" in str(scene.host.errors[0])
 
 
 def test_services_that_applied_what_is_truncated_have_to_start_again() -> None:

@@ -63,6 +63,20 @@ def test_the_log_is_cut_off_though_it_is_replayed() -> None:
     assert member.archive.waiting == 0
 
 
+def test_a_replay_that_services_are_to_join_goes_on_until_they_have() -> None:
+    _, archive, member = logged()
+    replay(archive, 9001)
+    member.is_replay_awaited = True
+    member.truncation.begin(0, 5, CUT)
+    for _ in range(100):
+        member.turn()
+        assert not member.truncation.poll()
+    assert archive.conductor.replayer.lowest_position(0) is not None
+    member.is_replay_awaited = False
+    member.truncate(0, 5, CUT)
+    assert archive.range(0) == (0, CUT)
+
+
 def test_the_log_goes_on_where_it_was_cut_off() -> None:
     world, archive, member = logged()
     before = archive.content(0)

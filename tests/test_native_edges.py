@@ -20,6 +20,7 @@ from container.testing.memory.memory_transport import PublicationInfo
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.streams import Publication
 from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
+from tests.control_world import MS
 from tests.members_world import (
     CLIENT_LIVENESS_MS,
     HEARTBEAT_TIMEOUT_MS,
@@ -251,6 +252,22 @@ def test_a_leader_that_has_committed_nothing_answers_a_member_of_upstreams_with_
     assert heard["next_term_base_log_position"] == (0 if terms_ago else -1)
 
 
+def test_members_that_have_the_first_half_of_a_message_follow_their_leader_again() -> None:
+    """They can join its log only where theirs ends. They hear of each frame; the leader commits whole messages."""
+    world, leader, [absent, other] = scene()
+    peer = play(world, absent)
+    to, term_id = peer.member(leader.member_id), leader.counter_value(239)
+    with stalled_archive(other):
+        client = world.client(leader)
+        begin = leader.published_position
+        client.message(bytes(3_000))
+        world.until(lambda: leader.published_position > begin + 3_000)
+        half = begin + 1408
+        peer.habit = lambda: canvass(peer, to, term_id, half, is_upstream=False)
+        world.until(lambda: any(each.fields.get("commit_position") == half for each in peer.heard))
+    assert leader.commit_position == begin
+
+
 def test_a_replay_waits_until_the_one_before_has_let_its_session_go() -> None:
     world, leader, [absent, _] = scene()
     peer = play(world, absent)
@@ -320,6 +337,57 @@ def test_a_member_whose_services_were_busy_when_it_was_to_lead_follows_another_m
     busy.services[0].work = work[left.index(busy)]  # type: ignore[method-assign]
     world.await_read(b"two")
     assert not logs(busy)
+
+
+def test_services_of_a_follower_find_the_log_of_a_leader_that_closed_it_before_its_term_began() -> None:
+    """The leader's own services had joined it by then; those of the follower were busy."""
+    world, left, work = busy_scene()
+    [led] = [each for each in left if each.report_of("LEADER_INIT: waited too long")]
+    [other] = [each for each in left if each is not led]
+    led.services[0].work = work[left.index(led)]  # type: ignore[method-assign]
+    world.until(lambda: led.is_leading_now)
+    world.client(led).message(b"two")
+    world.until(lambda: payloads(led) == [b"one", b"two"])
+    world.run(4 * HEARTBEAT_TIMEOUT_MS)
+    other.services[0].work = work[left.index(other)]  # type: ignore[method-assign]
+    world.await_read(b"two")
+
+
+def test_a_member_that_comes_back_into_a_term_in_which_nothing_more_comes_follows_its_leader() -> None:
+    """It has the whole log, and only what a client says next would make that longer."""
+    world, leader, [away, _] = scene()
+    world.run(HEARTBEAT_TIMEOUT_MS)
+    end = leader.published_position
+    for other in others(world, away):
+        world.fabric.cut(away.host, other.host)
+    world.until(lambda: not away.agent.has_leader)
+    for other in others(world, away):
+        world.fabric.heal(away.host, other.host)
+    world.until(lambda: away.agent.has_leader)
+    assert (leader.published_position, leader.is_leading_now) == (end, True)
+
+
+@pytest.mark.parametrize("has_died", [False, True])
+def test_services_of_a_follower_join_a_log_that_is_replayed_no_more(has_died: bool) -> None:
+    """A leader that steps back ends what it replays to members that are behind; its archive does so at once."""
+    world, leader, [back, _] = scene()
+    back.die()
+    world.client(leader).message(b"two")
+    world.until(lambda: payloads(leader) == [b"one", b"two"])
+    back.come_back()
+    world.until(lambda: back.counter_value(207) == ElectionState.FOLLOWER_CATCHUP_AWAIT)
+    back.services[0].busy_until_ns = world.time.now_ns + 10 * HEARTBEAT_TIMEOUT_MS * MS
+    joins = len(back.services[0].joins)
+    world.run(HEARTBEAT_TIMEOUT_MS // 2)
+    if has_died:
+        leader.die()
+    else:
+        leader.stop_log_recording()
+    world.run(3 * HEARTBEAT_TIMEOUT_MS)
+    assert (len(back.services[0].joins), payloads(back)) == (joins, [b"one"])
+    world.client(world.await_leader()).message(b"three")
+    world.await_read(b"three")
+    assert payloads(back) == [b"one", b"two", b"three"]
 
 
 def busy_scene() -> tuple[MembersWorld, list[MemberWorld], list[Callable[[], None]]]:

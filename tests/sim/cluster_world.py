@@ -627,7 +627,8 @@ class Member(node_world.World):
             elif stream_id == SERVICE_STREAM_ID:
                 self._on_service_message(message)
             elif self.value("election_state") == ElectionState.FOLLOWER_REPLAY:
-                self._find_recording()
+                with self._uncounted():
+                    self._find_recording()
                 history.on_archive_request(self, self._recording_id, message, self.cluster.members)
 
     def _on_service_message(self, message: bytes) -> None:

@@ -55,11 +55,11 @@ from container.consensus.peer_messages cimport PeerMessages
 from container.consensus.pending_service_messages cimport (
     PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
 )
-from container.consensus.position_queue cimport PositionQueue
 from container.consensus.service_joins cimport ServiceJoins
 from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.term_announcer cimport TermAnnouncer
+from container.consensus.uncommitted_timers cimport UncommittedTimers
 from container.errors import (
     AgentTermination, ArchiveError, ClusterError, ClusterEvent, ConfigurationError, MarkFileError,
 )
@@ -153,7 +153,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def _make_parts(self, context):
         """Each of those that come first is known to some of those after it."""
-        cdef PositionQueue timers = PositionQueue()
+        cdef UncommittedTimers timers = UncommittedTimers()
         cdef ServiceJoins joins
         cdef LeaderLog leader_log
         cdef FollowerLog follower_log
@@ -194,7 +194,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             follower_log, self._following, self._catchups, joins, self._snapshots, self._termination, self._upkeep)
         self._peers = PeerMessages(
             context, self.members, self._publisher, announcer, self._status, self.log_publisher, self._recording,
-            self._catchups, self._following, self._elections)
+            self._commit, self._catchups, self._following, self._elections)
         self._start = MemberStart(
             context, self._archive, self._status, self._services, self._recording, self._snapshots, self._elections,
             self)
@@ -324,7 +324,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return work_count
 
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
-        cdef int work_count = self._control.poll(now_ns) + self._follower_log.poll()
+        cdef int work_count = self._control.poll(now_ns)
         cdef Image image
         self._ingress.poll_adds()
         if self._status.state == STATE_ACTIVE:
@@ -485,9 +485,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 self._expired_timers[correlation_id] = expired - 1
             if expired > 0:                     # the service is behind the log, in which it has expired
                 return 0
+        self._commit.forget_timer(correlation_id)
         return self._timers.schedule(correlation_id, deadline)
 
     cdef int on_cancel_timer(self, int64_t correlation_id) except -1:
+        self._commit.forget_timer(correlation_id)
         self._timers.cancel(correlation_id)
         return 0
 

@@ -215,6 +215,11 @@ class Election:
         """Whether it has ended."""
         return self.state is _S.CLOSED
 
+    @property
+    def is_term_open(self) -> bool:
+        """Whether this member has applied the begin of the leader's term: nothing more of that may come for long."""
+        return self.log_position > self._term_base_log_position
+
     def close(self) -> None:
         """End replay and replication, where the member ends during an election."""
         if self._log_replay is not None:
@@ -907,7 +912,7 @@ class Election:
         assert self._truncation is not None
         position, text = self._truncation
         if not self._host.poll_truncation():
-            self._check_deadline(now_ns, "the archive to truncate the recording of the log")
+            self._check_deadline(now_ns, "services to join a replay, or the archive to truncate the log")
             return 0
         self._truncation = None
         if position < self.log_position:

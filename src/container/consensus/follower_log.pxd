@@ -25,19 +25,13 @@ cdef class FollowerLog:
     cdef list _changes                          # PendingAdd of destinations that come or go
     cdef str _catchup_destination               # None: there is none
     cdef str _live_destination
-    cdef int64_t _channel_tag                   # of the subscription, and of the one that is kept
-    cdef int64_t _live_registration_id          # of the subscription by which the live destination was added last
-    cdef list _left                             # registration ids of those that were left: their sockets close
-    cdef Subscription _kept                     # of a log that services are still to join; None: there is none
-    cdef str _kept_destination                  # its live one, which the next subscription shares; None: none is open
-    cdef PendingAdd _kept_removal               # of that destination
-    cdef bint _is_kept_over                     # the services have joined: it may go
+    cdef int64_t _left_registration_id          # of a subscription that was left; NULL_VALUE: its sockets are closed
     cdef object _join                           # generator; None: none is in progress
     cdef int begin_subscription(self, int32_t session_id, bint is_catchup) except -1
     cdef int poll(self) except -1
     cdef object join_position(self)
     cdef str catchup_endpoint(self)
-    cdef int begin_join(self, bint is_startup) except -1
+    cdef int begin_join(self, bint is_startup, bint is_term_open) except -1
     cdef bint poll_join(self) except -1
     cpdef int close_join(self) except -1
     cdef int add_live_destination(self) except -1
@@ -46,9 +40,3 @@ cdef class FollowerLog:
     cdef bint is_near_live(self, int64_t position) noexcept
     cpdef int close(self) except -1
     cdef int _add_destination(self, str destination) except -1
-    cdef int _add_live_destination(self) except -1
-    cdef int _remove_kept_destination(self) except -1
-    cdef int _poll_kept(self) except -1
-    cdef int _close_kept(self) except -1
-    cdef int _close_pending(self) except -1
-    cdef int _close(self) except -1

@@ -17,6 +17,7 @@ from container.consensus.member_termination cimport MemberTermination
 from container.consensus.service_joins cimport ServiceJoins
 from container.errors import ArchiveError, ClusterEvent
 from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counters
+from container.transport.frames cimport NULL_VALUE
 from container.transport.streams cimport Image, PendingAdd, Subscription
 
 cdef enum:
@@ -52,23 +53,20 @@ cdef class FollowerLog:
         self._settings, self._on_error, self._client = context.settings, context.counted_error_handler, context.client
         self._this_member, self._log_adapter, self._recording = this_member, log_adapter, recording
         self._joins, self._termination, self._changes = joins, termination, []
-        self._left = []
+        self._left_registration_id = NULL_VALUE
 
     cdef int begin_subscription(self, int32_t session_id, bint is_catchup) except -1:
         """Ask the driver for the subscription, with the destination for catching up or the live one."""
         settings = self._settings
         self._session_id = session_id
         if is_catchup:
-            self._remove_kept_destination()     # else the live log comes before what is missing here
-        if self._kept_destination is None:
-            self._channel_tag = self._client.next_correlation_id()
-        if is_catchup:
             self._catchup_destination = channels.destination(settings.log_channel, self._this_member.catchup_endpoint)
         else:
             self._live_destination = self._live_channel()
         self._pending_subscription = self._client.begin_add_subscription(
             channels.follower_log_channel(
-                settings.log_channel, self._channel_tag, self._client.next_correlation_id(), session_id),
+                settings.log_channel, self._client.next_correlation_id(), self._client.next_correlation_id(),
+                session_id),
             settings.log_stream_id, False)
         return 0
 
@@ -91,10 +89,9 @@ cdef class FollowerLog:
                 self._pending_subscription = pending
             else:
                 work_count = 1
-                if self._catchup_destination is not None:
-                    self._add_destination(self._catchup_destination)
-                if self._live_destination is not None and self._kept_destination is None:
-                    self._add_live_destination()
+                for destination in (self._catchup_destination, self._live_destination):
+                    if destination is not None:
+                        self._add_destination(destination)
         while index < len(self._changes):
             pending = self._changes.pop(index)
             if pending.poll() is None:
@@ -102,17 +99,11 @@ cdef class FollowerLog:
                 index += 1
             else:
                 work_count += 1
-        if self._kept is not None:
-            work_count += self._poll_kept()
         return work_count
 
     cdef int _add_destination(self, str destination) except -1:
         self._changes.append(self._subscription.begin_add_destination(destination))
         return 0
-
-    cdef int _add_live_destination(self) except -1:
-        self._live_registration_id = self._subscription.registration_id
-        return self._add_destination(self._live_destination)
 
     cdef object join_position(self):
         """Where the image of the log joined (int); None until there is one."""
@@ -134,9 +125,12 @@ cdef class FollowerLog:
                 endpoint = f"{endpoint.removesuffix(':0')}:{resolved.rpartition(':')[2]}"
         return endpoint
 
-    cdef int begin_join(self, bint is_startup) except -1:
-        """Record the image, and have the services join the log where it joined; :meth:`poll_join` looks after it."""
-        self._join = self._record_and_join(is_startup)
+    cdef int begin_join(self, bint is_startup, bint is_term_open) except -1:
+        """Record the image, and have the services join the log where it joined; :meth:`poll_join` looks after it.
+
+        ``is_term_open``: whether the begin of the term is in this member's log already.
+        """
+        self._join = self._record_and_join(is_startup, is_term_open)
         return 0
 
     cdef bint poll_join(self) except -1:
@@ -156,10 +150,12 @@ cdef class FollowerLog:
             self._join = None
         return 0
 
-    def _record_and_join(self, bint is_startup):
+    def _record_and_join(self, bint is_startup, bint is_term_open):
         cdef Image image = self._subscription.image_by_session_id(self._session_id)
         cdef str channel = self._subscription.channel
         cdef int32_t stream_id = self._settings.log_stream_id
+        # Where this member has all of an open term, nothing may come for as long as no client says anything.
+        cdef bint is_more_due = self._catchup_destination is not None or not is_term_open
         if image is None:
             raise ClusterEvent(f"the image of the leader's log has gone: sessionId={self._session_id}")
         try:
@@ -171,6 +167,12 @@ cdef class FollowerLog:
                 self._termination.terminate(False, message_of(error))
             raise
         self._log_adapter.join(image, self._subscription)
+        # A driver keeps an image until all have read what it has, whatever becomes of its publication; one that has
+        # nothing goes with that. So there is one for the services, as long as this member has it and does not read.
+        while is_more_due and self._recording.position() <= image.join_position:
+            if image.is_closed() or self._recording.is_lost():
+                raise ClusterEvent(f"the leader's log has ended before anything of it came: sessionId={self._session_id}")
+            yield
         yield from self._joins.join(
             image.join_position, INT64_MAX, self._session_id, stream_id, is_startup, FOLLOWER, channel, image)
 
@@ -179,7 +181,7 @@ cdef class FollowerLog:
         if self._live_destination is not None:
             return 0
         self._live_destination = self._live_channel()
-        return self._add_live_destination()
+        return self._add_destination(self._live_destination)
 
     cdef int stop_catchup(self) except -1:
         """Receive no replay any more: the leader says that the live log reaches this member."""
@@ -202,106 +204,50 @@ cdef class FollowerLog:
     def leave(self):
         """End it, as a generator that waits for the driver: the destinations go first, and with them their ports.
 
-        Where services are still to join it, the subscription and the live destination stay until they have done so.
+        The subscription stays until services have joined that were asked to: they find the image by it.
         """
-        cdef Subscription subscription = self._subscription
-        self._close_pending()
+        cdef object subscription = self._subscription
         if subscription is not None:
-            if self._catchup_destination is not None:
-                self._changes.append(subscription.begin_remove_destination(self._catchup_destination))
-            if self._kept is None and self._joins.is_awaited(self._session_id):
-                self._kept, self._subscription = subscription, None
-                self._kept_destination = self._live_destination
-                self._joins.keep(self._let_kept_go)
-            elif self._kept_destination is None or self._is_kept_over:
-                self._kept_destination = None
-                self._left.append(subscription.registration_id)
-                if self._live_destination is not None:
-                    self._left.append(self._live_registration_id)
-                    self._changes.append(subscription.begin_remove_destination(self._live_destination))
+            self._left_registration_id = subscription.registration_id
+            for destination in (self._catchup_destination, self._live_destination):
+                if destination is not None:
+                    self._changes.append(self._subscription.begin_remove_destination(destination))
             self._catchup_destination = self._live_destination = None
-        while self._changes or self._is_kept_over:
+        while self._changes:
             try:
                 self.poll()
             except Exception as error:          # of a destination that was never added
                 self._on_error(ClusterEvent(f"the log's subscription: {message_of(error)}"))
-            if self._changes or self._is_kept_over:
+            if self._changes:
                 yield
-        self._close()
-
-    def _let_kept_go(self):
-        # Where no later subscription has its destination by now, the driver closes that first, as in :meth:`leave`.
-        self._is_kept_over = self._kept is not None
-
-    cdef int _remove_kept_destination(self) except -1:
-        cdef str destination = self._kept_destination
-        self._kept_destination = None
-        if destination is not None:
-            self._left.append(self._live_registration_id)
-            self._kept_removal = self._kept.begin_remove_destination(destination)
-        return 0
-
-    cdef int _poll_kept(self) except -1:
-        cdef PendingAdd removal
-        if self._is_kept_over and self._subscription is None and self._pending_subscription is None:
-            self._remove_kept_destination()
-        if self._kept_removal is not None:
-            removal, self._kept_removal = self._kept_removal, None
-            try:
-                if removal.poll() is None:
-                    self._kept_removal = removal
-                    return 0
-            except Exception as error:
-                self._on_error(ClusterEvent(f"the log's former subscription: {message_of(error)}"))
-        if self._is_kept_over and self._pending_subscription is None:
-            self._close_kept()
-        return 1
-
-    cdef int _close_kept(self) except -1:
-        cdef Subscription kept = self._kept
-        cdef PendingAdd removal = self._kept_removal
-        self._kept, self._kept_removal, self._kept_destination, self._is_kept_over = None, None, None, False
-        if removal is not None:
-            removal.close()
-        if kept is not None:
-            kept.close()
-        return 0
+        if subscription is not None and self._joins.is_awaited(self._session_id):
+            self._subscription = None
+            self._joins.keep(subscription.close, False)
+        self.close()
 
     def await_sockets_closed(self):
         """Wait, after :meth:`leave`, until the driver has closed its sockets, for as long as that takes."""
         cdef Counters counters = self._client.counters()
-        while self._left:
-            if has_local_sockets(counters, self._left[0]):
+        while self._left_registration_id != NULL_VALUE:
+            if has_local_sockets(counters, self._left_registration_id):
                 yield
             else:
-                del self._left[0]
+                self._left_registration_id = NULL_VALUE
 
     cpdef int close(self) except -1:
-        """End it without waiting, and what is kept for services; may be called twice."""
-        try:
-            self._close()
-        finally:
-            self._close_kept()
-        return 0
-
-    cdef int _close_pending(self) except -1:
-        cdef PendingAdd asked = self._pending_subscription
-        self._pending_subscription = None
-        if asked is not None:
-            asked.close()
-        return 0
-
-    cdef int _close(self) except -1:
+        """End it without waiting; may be called twice."""
         cdef PendingAdd pending
         cdef list changes = self._changes
+        cdef PendingAdd asked = self._pending_subscription
         cdef Subscription subscription = self._subscription
-        self._changes, self._subscription = [], None
+        self._changes, self._pending_subscription, self._subscription = [], None, None
         self._catchup_destination = self._live_destination = None
         try:
             self.close_join()
             for pending in changes:
                 pending.close()
-            self._close_pending()
+            if asked is not None:
+                asked.close()
         finally:
             if subscription is not None:
                 subscription.close()

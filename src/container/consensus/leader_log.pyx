@@ -126,7 +126,7 @@ cdef class LeaderLog:
         cdef Publication publication = self._publisher.publication
         self.close_publishing()
         if publication is not None and self._joins.is_awaited(publication.session_id):
-            self._joins.keep(self._publisher.release().close)
+            self._joins.keep(self._publisher.release().close, False)
         else:
             self._publisher.close()
         return 0

@@ -4,15 +4,15 @@ from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.pending_service_messages cimport MessageAppender
-from container.consensus.position_queue cimport PositionQueue
 from container.consensus.timer_service cimport TimerHandler
+from container.consensus.uncommitted_timers cimport UncommittedTimers
 
 
 cdef class TimerAppender(TimerHandler):
     cdef MemberStatus _status
     cdef LogPublisher _log_publisher
     cdef ClusterClock _cluster_clock
-    cdef PositionQueue _uncommitted
+    cdef UncommittedTimers _uncommitted
 
 
 cdef class ServiceMessageAppender(MessageAppender):

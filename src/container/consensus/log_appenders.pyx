@@ -7,16 +7,15 @@ from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.member_status cimport MemberStatus
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.pending_service_messages cimport MessageAppender
-from container.consensus.position_queue cimport PositionQueue
 from container.consensus.timer_service cimport TimerHandler
+from container.consensus.uncommitted_timers cimport UncommittedTimers
 
 
 cdef class TimerAppender(TimerHandler):
-    """Appends the events of timers, and notes correlation id and deadline of each in ``uncommitted``
-    (PositionQueue)."""
+    """Appends the events of timers, and notes each in ``uncommitted`` (UncommittedTimers)."""
 
     def __init__(self, MemberStatus status not None, LogPublisher log_publisher not None,
-                 ClusterClock cluster_clock not None, PositionQueue uncommitted not None):
+                 ClusterClock cluster_clock not None, UncommittedTimers uncommitted not None):
         self._status, self._log_publisher = status, log_publisher
         self._cluster_clock, self._uncommitted = cluster_clock, uncommitted
 
@@ -25,8 +24,7 @@ cdef class TimerAppender(TimerHandler):
             self._status.leadership_term_id, correlation_id, self._cluster_clock.time())
         if position <= 0:
             return False
-        self._uncommitted.push(position, correlation_id)
-        self._uncommitted.push(position, deadline)
+        self._uncommitted.push(position, correlation_id, deadline)
         return True
 
 

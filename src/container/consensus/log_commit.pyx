@@ -16,6 +16,7 @@ from container.consensus.pending_service_messages cimport PendingServiceMessageT
 from container.consensus.position_queue cimport PositionQueue
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.timer_service cimport TimerService
+from container.consensus.uncommitted_timers cimport UncommittedTimers
 from container.errors import ClusterEvent
 
 cdef enum:
@@ -31,20 +32,20 @@ cdef class LogCommit:
         publisher: says CommitPosition to the others (ConsensusPublisher).
         status, termination, recording, log_publisher, sessions, timers: of this member.
         trackers: PendingServiceMessageTracker of each service (list).
-        uncommitted_timers: correlation id and deadline of each timer whose event a leader has appended (PositionQueue).
+        uncommitted_timers: those whose events a leader has appended (UncommittedTimers).
     """
 
     def __init__(self, context, ClusterMembers members not None, ConsensusPublisher publisher not None,
                  MemberStatus status not None, MemberTermination termination not None, LogRecording recording not None,
                  LogPublisher log_publisher not None, SessionManager sessions not None, TimerService timers not None,
-                 list trackers not None, PositionQueue uncommitted_timers not None):
+                 list trackers not None, UncommittedTimers uncommitted_timers not None):
         self._counters, self._members, self._status = context.counters, members, status
         self._on_error, self._backward_position = context.counted_error_handler, NULL_POSITION
         self._termination, self._recording, self._sessions = termination, recording, sessions
         self._timers, self._trackers, self._uncommitted_timers = timers, trackers, uncommitted_timers
         self._log_publisher = log_publisher
         self._publisher, self._others = publisher, members.others()
-        self._uncommitted_states = PositionQueue()
+        self._uncommitted_states, self.said_position = PositionQueue(), NULL_POSITION
         self._end_of_term = recording.end_of_term
         self._heartbeat_interval_ns = context.settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = context.settings.leader_heartbeat_timeout_ns
@@ -64,35 +65,44 @@ cdef class LogCommit:
         return len(self._uncommitted_states) > 0
 
     cdef int update_as_leader(self, int64_t now_ns) except -1:
-        """Commit what a quorum has recorded; how much was done.
-
-        Whole messages alone, different from upstream, which commits frames: after a term that ends with the first half
-        of a message committed, its former leader would not know the other half, as it has read nothing of its own log.
-        """
+        """Commit what a quorum has recorded; how much was done."""
         cdef int64_t append_position = self._recording.position()
         # A counter that an archive has just made shows 0 for a moment, and none is NULL_POSITION.
         if append_position < self._counters.commit_position.get():
             return 0
         self._members.this_member.set_log(self._status.leadership_term_id, append_position, now_ns)
-        return self.update(now_ns, self._log_publisher.end_of_messages(min(
+        return self.update(now_ns, min(
             append_position, self._members.quorum_position(
-                self._status.leadership_term_id, self._end_of_term, now_ns, self._heartbeat_timeout_ns))))
+                self._status.leadership_term_id, self._end_of_term, now_ns, self._heartbeat_timeout_ns)))
 
     cdef int update(self, int64_t now_ns, int64_t quorum_position) except -1:
-        """Commit the log up to a position; how much was done."""
+        """Commit the log up to a position; how much was done.
+
+        Here whole messages alone, different from upstream: after a term that ends with the first half of a message
+        committed, its former leader would not know the other half, as it has read nothing of its own log. The others
+        hear of each frame, as from upstream's leaders: they may have the first frames of a message last, and leave an
+        image that gets no more, or follow again after a start, only once all of their log is committed.
+        """
         cdef int64_t commit_position = self._counters.commit_position.get()
-        if quorum_position > commit_position or now_ns - self._updated_ns >= self._heartbeat_interval_ns:
+        cdef int64_t whole_position
+        if quorum_position > self.said_position or now_ns - self._updated_ns >= self._heartbeat_interval_ns:
             if quorum_position < commit_position and commit_position > self._backward_position:
                 self._backward_position = commit_position
                 self._on_error(ClusterEvent(
                     f"quorum position went backwards: leaderCommitPosition={commit_position} "
                     f"quorumPosition={quorum_position}"))
-            self._counters.commit_position.propose_max(quorum_position)
-            self.publish(self._status.leadership_term_id, self._counters.commit_position.get())
+            whole_position = self._log_publisher.end_of_messages(quorum_position)
+            self._counters.commit_position.propose_max(whole_position)
+            self.said_position = max(self.said_position, quorum_position, commit_position)
+            self.publish(self._status.leadership_term_id, self.said_position)
             self._updated_ns = now_ns
-            self._sweep(quorum_position)
+            self._sweep(whole_position)
             return 1
         return 0
+
+    cdef int forget_timer(self, int64_t correlation_id) except -1:
+        """A service has scheduled a timer, or cancelled it: an event of it that is lost brings none back."""
+        return self._uncommitted_timers.forget(correlation_id)
 
     cdef int publish(self, int64_t leadership_term_id, int64_t commit_position) except -1:
         """Say to all other members up to where the log is committed."""
@@ -113,11 +123,9 @@ cdef class LogCommit:
         """Undo what is not committed: the log ends there."""
         cdef PendingServiceMessageTracker tracker
         cdef list states = self._uncommitted_states.after(commit_position)
-        cdef list timers = self._uncommitted_timers.after(commit_position)
         # Upstream forgets the deadlines: another leader's clock may not have come to them, and snapshots would differ.
-        for correlation_id, deadline in zip(timers[::2], timers[1::2]):
+        for correlation_id, deadline in self._uncommitted_timers.take(commit_position):
             self._timers.schedule(correlation_id, deadline)
-        self._uncommitted_timers.clear()
         for tracker in self._trackers:
             tracker.restore_uncommitted(commit_position)
         self._sessions.restore_uncommitted(commit_position)
@@ -125,6 +133,7 @@ cdef class LogCommit:
             self._status.set_state(<ModuleState> <int64_t> states[0], "rollback")
             self._termination.forget()          # of a shutdown that is not in the log
         self._uncommitted_states.clear()
+        self.said_position = commit_position
         return 0
 
 

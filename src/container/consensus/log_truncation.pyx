@@ -19,11 +19,13 @@ cdef class LogTruncation:
     Args:
         context: concluded (ConsensusModuleContext).
         archive: of the member (AsyncArchive).
+        await_replay_joined: makes a generator that waits for services that are to join a replay of the log (callable).
     """
 
-    def __init__(self, context, AsyncArchive archive not None):
+    def __init__(self, context, AsyncArchive archive not None, await_replay_joined not None):
         cdef Client client = context.client
         self._archive, self._recording_log = archive, context.recording_log
+        self._await_replay_joined = await_replay_joined
         self._deadline = Deadline(client.clock, context.settings.leader_heartbeat_timeout_ns)
 
     cpdef int begin(self, int64_t recording_id, int64_t leadership_term_id, int64_t log_position) except -1:
@@ -52,6 +54,7 @@ cdef class LogTruncation:
         return 0
 
     def _truncate(self, int64_t recording_id, int64_t leadership_term_id, int64_t log_position):
+        yield from self._await_replay_joined()
         yield from without_replays(
             self._archive, self._deadline, recording_id,
             lambda: self._archive.truncate_recording(recording_id, log_position))

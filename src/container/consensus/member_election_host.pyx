@@ -85,7 +85,7 @@ cdef class MemberElectionHost:
         self._preparation = TermPreparation(
             context, status, sessions, ingress, log_adapter, recording, commit, leader_log, follower_log, catchups,
             snapshots, upkeep)
-        self._truncation = LogTruncation(context, archive)
+        self._truncation = LogTruncation(context, archive, joins.await_replay_joined)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._failures = Failures(settings.leader_heartbeat_timeout_ns)
@@ -361,7 +361,7 @@ cdef class MemberElectionHost:
         self._sessions.follow()
         self._following.begin(
             self._clock.nano_time(), self._follower_log.join_position(), self.election.notified_commit_position)
-        self._follower_log.begin_join(is_leader_startup)
+        self._follower_log.begin_join(is_leader_startup, self.election.is_term_open)
 
     def poll_join_as_follower(self):
         """Whether the log is recorded and all services have joined (bool)."""

@@ -72,7 +72,7 @@ cdef class MemberLogReplay:
         self._log_adapter.leave()
         if self._replay is not None:
             if self._begin is not None and self._joins.is_awaited(self._replay.image.session_id):
-                self._joins.keep(self._end_replay)
+                self._joins.keep(self._end_replay, True)
             else:
                 self._end_replay()
 

@@ -5,6 +5,7 @@ from container.consensus.cluster_member cimport ClusterMembers
 from container.consensus.consensus_counters cimport ConsensusModuleCounters
 from container.consensus.consensus_publisher cimport ConsensusPublisher
 from container.consensus.follower_catchups cimport FollowerCatchups
+from container.consensus.log_commit cimport LogCommit
 from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
@@ -23,6 +24,7 @@ cdef class PeerMessages:
     cdef MemberStatus _status
     cdef LogPublisher _log_publisher
     cdef LogRecording _recording
+    cdef LogCommit _commit
     cdef FollowerCatchups _catchups
     cdef LogFollowing _following
     cdef TermAnnouncer _announcer

@@ -12,6 +12,7 @@ from container.common.sealed cimport seal
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.consensus.consensus_publisher cimport ConsensusPublisher
 from container.consensus.follower_catchups cimport FollowerCatchups
+from container.consensus.log_commit cimport LogCommit
 from container.consensus.log_following cimport LogFollowing
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.log_recording cimport LogRecording
@@ -30,18 +31,18 @@ cdef class PeerMessages:
         context: concluded (ConsensusModuleContext).
         members: of the cluster (ClusterMembers).
         publisher, announcer: answer them (ConsensusPublisher, TermAnnouncer).
-        status, log_publisher, recording, catchups, following, elections: of this member.
+        status, log_publisher, recording, commit, catchups, following, elections: of this member.
     """
 
     def __init__(self, context, ClusterMembers members not None, ConsensusPublisher publisher not None,
                  TermAnnouncer announcer not None, MemberStatus status not None, LogPublisher log_publisher not None,
-                 LogRecording recording not None, FollowerCatchups catchups not None, LogFollowing following not None,
-                 MemberElectionHost elections not None):
+                 LogRecording recording not None, LogCommit commit not None, FollowerCatchups catchups not None,
+                 LogFollowing following not None, MemberElectionHost elections not None):
         self._clock, self._recording_log = (<Client?> context.client).clock, context.recording_log
         self._counters = context.counters
         self._members, self._publisher, self._announcer, self._status = members, publisher, announcer, status
         self._log_publisher, self._recording, self._catchups = log_publisher, recording, catchups
-        self._following, self._elections = following, elections
+        self._commit, self._following, self._elections = commit, following, elections
 
     cdef int on_canvass_position(
             self, int64_t log_leadership_term_id, int64_t log_position, int64_t leadership_term_id,
@@ -70,7 +71,8 @@ cdef class PeerMessages:
         self._announcer.announce(
             follower, log_leadership_term_id, term_id,
             self._recording_log.get_term_entry(term_id).term_base_log_position, self._log_publisher.position(),
-            self._counters.commit_position.get(), self._log_publisher.session_id(), False, False)
+            max(self._counters.commit_position.get(), self._commit.said_position), self._log_publisher.session_id(),
+            False, False)
         return 0
 
     cdef int on_request_vote(self, int64_t candidate_term_id, int32_t candidate_member_id) except -1:

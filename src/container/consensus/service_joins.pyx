@@ -32,12 +32,13 @@ cdef class ServiceJoins:
         """Whether services have been asked to join the log of a session, and have not all acked that."""
         return self._log_position != NULL_POSITION and self._session_id == session_id
 
-    cdef int keep(self, object close) except -1:
+    cdef int keep(self, object close, bint is_replay) except -1:
         """Have ``close`` called once the services have joined the log that they are asked to: it stays until then.
 
         A service that is to join a log waits for its image, and for nothing else; it ends where that does not come.
+        ``is_replay``: that log is a replay of the member's own recording.
         """
-        self._kept = close
+        self._kept, self._is_replay = close, is_replay
         return 0
 
     cpdef int close(self) except -1:
@@ -66,6 +67,11 @@ cdef class ServiceJoins:
             yield
         self._log_position, self._session_id = log_position, session_id
         yield from self.await_joined()
+
+    def await_replay_joined(self):
+        """Wait until the services have joined a replay that is kept for them, where one is: nothing may end it."""
+        if self._kept is not None and self._is_replay:
+            yield from self.await_joined()
 
     def await_joined(self):
         """Wait until each service has acked the log that it was to join last."""

@@ -45,6 +45,7 @@ class MemoryChannel:
     flow_control: str | None
     rejoins: bool
     spies_connect: bool
+    signals_end: bool
 
     @classmethod
     @lru_cache(maxsize=64)  # bounded, so that checks of memory see no growth
@@ -74,6 +75,7 @@ class MemoryChannel:
             flow_control=(uri.get("fc") or "").split(",")[0] or None,
             rejoins=uri.get("rejoin") != "false",
             spies_connect=uri.get("ssc") == "true",
+            signals_end=uri.get("eos") != "false",
         )
 
     @property

@@ -110,6 +110,7 @@ cdef class Receiver(ReaderListener):                        # a session's frames
     cdef int64_t repair_ns                                  # when a gap was last asked for
     cdef bint is_closed
     cdef bint is_rejected                                   # hears nothing any more, and so goes
+    cdef bint is_draining                                   # the same, once all have read what it has
     cdef Fabric fabric(self)
     cdef int add_reader(self, MemorySubscription subscription) except -1
     cdef int remove_reader(self, MemorySubscription subscription) except -1
@@ -117,7 +118,8 @@ cdef class Receiver(ReaderListener):                        # a session's frames
     cdef bint is_drained(self) noexcept
     cdef int accept(self, Link link, int64_t begin, int64_t end, bint is_end) except -1
     cdef int send_status(self) except -1
-    cdef int revoke(self, int64_t end) except -1
+    cdef int revoke(self, Link link, int64_t end) except -1
+    cdef bint have_all_ended(self) except -1
     cdef int close(self) except -1
 
 

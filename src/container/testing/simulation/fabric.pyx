@@ -241,8 +241,8 @@ cdef class Link:
     cdef int offer(self, int kind, int64_t begin) except -1:
         # To the receiver: the frames from there to the sender's position; none is a heartbeat.
         cdef bint is_revoked = self.source.stream.is_revoked
-        return self.forward.carry(kind, self._arrive, (
-            begin, self.source.position, is_revoked or self.source.is_drained(), is_revoked))
+        cdef bint is_end = is_revoked or (self.source.stream.channel.signals_end and self.source.is_drained())
+        return self.forward.carry(kind, self._arrive, (begin, self.source.position, is_end, is_revoked))
 
     def _arrive(self, int64_t begin, int64_t end, bint is_end, bint is_revoked):
         cdef Host host = self.source.host.fabric.reached(self.address)
@@ -253,7 +253,7 @@ cdef class Link:
             return
         receiver = endpoint.receivers.get((log.stream_id, log.session_id))
         if receiver is not None and is_revoked:
-            receiver.revoke(end)
+            receiver.revoke(self, end)
         elif receiver is not None:
             receiver.accept(self, begin, end, is_end)
         elif not is_end and not self.source._is_gone:
@@ -492,14 +492,15 @@ cdef class Receiver(ReaderListener):
         return position
 
     cdef bint is_drained(self) noexcept:
-        return self.log.end_of_stream_position != INT64_MAX and self.consumed_position() >= self.log.position()
+        return (self.is_draining or self.log.end_of_stream_position != INT64_MAX) and (
+            self.consumed_position() >= self.log.position())
 
     cdef int accept(self, Link link, int64_t begin, int64_t end, bint is_end) except -1:
         cdef Fabric fabric = self.fabric()
         cdef MemoryLog source = link.source.stream.log
         cdef int64_t tail = self.log.position()
         cdef int64_t limit = self.status_position + self.window
-        if self.is_rejected:
+        if self.is_rejected or self.is_draining:
             return 0
         if link not in self.links:
             self.links.append(link)
@@ -526,15 +527,18 @@ cdef class Receiver(ReaderListener):
             link.back.carry(REQUEST, link._on_request, (tail, self))
         if is_end and tail == end:
             link.is_ended = True
-            if all([(<Link> known).is_ended for known in self.links]):
+            if self.have_all_ended():
                 self.log.end_stream()
                 self.on_read()
         return 0
 
+    cdef bint have_all_ended(self) except -1:
+        return all([(<Link> link).is_ended for link in self.links])
+
     cdef int on_read(self) except -1:
         if self.is_closed:
             return 0
-        if self.consumed_position() - self.status_position >= self.window // 4:
+        if not self.is_draining and self.consumed_position() - self.status_position >= self.window // 4:
             self.send_status()
         if self.is_drained():
             self.fabric().scheduler.after(0, self._end)
@@ -557,8 +561,12 @@ cdef class Receiver(ReaderListener):
             count += link.heard_ns >= 0 and fabric.time.now_ns - link.heard_ns < fabric.image_liveness_ns
         return count
 
-    cdef int revoke(self, int64_t end) except -1:
-        # The images go without what they have not read; what has not arrived they never had.
+    cdef int revoke(self, Link link, int64_t end) except -1:
+        # The images go without what they have not read, unless another stream fills them as well; what has not arrived
+        # they never had.
+        link.is_ended = True
+        if not self.have_all_ended():
+            return 0
         self.log.end_of_stream_position = max(end, self.log.position())
         return self.close()
 
@@ -579,7 +587,9 @@ cdef class Receiver(ReaderListener):
             return
         if fabric.time.now_ns - self.active_ns >= fabric.image_liveness_ns:
             fabric.lost_images += 1
-            self.close()
+            # It hears nothing more. Until all have read what came, it is there, also for a new subscription.
+            self.is_draining = True
+            self.on_read()
             return
         self.send_status()
         fabric.scheduler.after(fabric.status_ns, self._tick)

@@ -2,7 +2,8 @@
 
 Upstream: ReplaySession.java. The answer to the request is due before there is a subscriber: clients wait for it, and
 subscribe only then. A replay whose limit is reached closes its publication, so that subscribers read all of it. After
-anything else the publication is revoked.
+anything else the publication is revoked, unless its channel asks for no end of stream (``eos=false``): upstream revokes
+that, too, and takes from a follower's services the log that they are to join.
 
 Better than upstream's: where an active recording ends is known from its session, not from a counter that may be gone;
 no frame beyond the bounding counter is sent, whatever is requested or recorded; what is read is sent in parts where
@@ -17,6 +18,7 @@ from container.archive.server.store.layout cimport (
 )
 from container.archive.server.store.segment_reader cimport SegmentReader
 from container.codecs cimport sbe
+from container.common.channel_uri import ChannelUri
 from container.common.error_texts import message_of, shorten, type_name
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, RecordingError, RecordingUnavailableError
@@ -140,7 +142,7 @@ cdef class ReplaySession:
         return work_count
 
     cpdef int abort(self) except -1:
-        """End the replay at once; its publication is revoked. May be called twice.
+        """End the replay at once, and its publication as above. May be called twice.
 
         Where the request is not answered yet, :attr:`error` says so.
         """
@@ -294,7 +296,7 @@ cdef class ReplaySession:
             try:
                 self._reader.close()
             finally:
-                if is_revoked:
+                if is_revoked and ChannelUri.parse(self.publication.channel).get("eos") != "false":
                     self.publication.revoke()
                 else:
                     self.publication.close()
