@@ -171,7 +171,7 @@ cdef class FollowerLog:
         # nothing goes with that. So there is one for the services, as long as this member has it and does not read.
         while is_more_due and self._recording.position() <= image.join_position:
             if image.is_closed() or self._recording.is_lost():
-                raise ClusterEvent(f"the leader's log has ended before anything of it came: sessionId={self._session_id}")
+                raise ClusterEvent(f"the leader's log has ended before anything came: sessionId={self._session_id}")
             yield
         yield from self._joins.join(
             image.join_position, INT64_MAX, self._session_id, stream_id, is_startup, FOLLOWER, channel, image)

@@ -9,7 +9,7 @@ from container.common.sealed cimport seal
 cdef class UncommittedTimers:
     """Timers that come back where the log is lost that their events are in.
 
-    One that a service has scheduled again or cancelled since then does not: all members have what the service said last.
+    One that a service has scheduled again or cancelled since then does not: other members have what that said last.
     """
 
     def __cinit__(self):
