@@ -258,6 +258,7 @@ PLAN: dict[str, Plan] = {
     "docs/own-tests.md: Simulated nodes (sh)": Commands(),
     "docs/own-tests.md: Simulated clusters of nodes (sh)": Commands(),
     "docs/own-tests.md: Simulated elections (sh)": Commands(),
+    "docs/testing.md: A cluster of whole nodes (python)": Runs("memory"),
     "docs/testing.md: A service in memory (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A service in memory (python 2)": Runs("memory"),
     "docs/testing.md: Find what would diverge (sh)": Commands(),

@@ -126,26 +126,26 @@ ROOMS = {
         "testing.memory",
         "interface common settings codecs transport service",
     ),
-    "simulation": Room(
-        "for tests: a cluster in one thread, from one seed, in virtual time",
-        "testing.simulation",
-        "interface common settings transport storage agent service memory",
-    ),
     "processes": Room(
         "for tests: nodes, clusters and archives as real processes; recordings that are written",
         "testing.processes",
         "interface common codecs transport aeron files",
-    ),
-    "testing": Room(
-        "for tests: what they import; the command `aeron-cluster check`",
-        "testing",
-        "interface common recordings memory simulation processes",
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context node run_service setting_types",
         "interface common settings transport storage aeron files agent archive-client service client consensus backup "
         "archive-front operate pipeline replay processes",
+    ),
+    "simulation": Room(
+        "for tests: a cluster in one thread, from one seed, in virtual time; of members, or of whole nodes",
+        "testing.simulation",
+        "interface common settings transport storage agent service client consensus archive-front memory front",
+    ),
+    "testing": Room(
+        "for tests: what they import; the command `aeron-cluster check`",
+        "testing",
+        "interface common recordings memory simulation processes",
     ),
 }
 

@@ -13,9 +13,10 @@ import pytest
 
 from container.codecs import messages as codecs
 from container.testing.memory import transport_probe as seam
+from container.testing.simulation.nodes.recorded import Violation, read_catalog
 from tests.recorded_frames import TERM_LENGTH, Frames
 from tests.sim import __main__ as command
-from tests.sim.archive_oracle import Disk, Recording, Violation, check_disk, read_catalog, with_checksum, without_ids
+from tests.sim.archive_oracle import Disk, Recording, check_disk, with_checksum, without_ids
 from tests.sim.archive_world import World, expand, run
 
 FRAMES = Frames(stream_id=1000)

@@ -12,14 +12,17 @@ import msgspec
 import pytest
 
 from container.testing.memory import transport_probe as seam
+from container.testing.simulation.nodes.cluster import NativePlan, expand
+from container.testing.simulation.nodes.disk_world import Step
+from container.testing.simulation.nodes.history import Acks, check_recorded
+from container.testing.simulation.nodes.node import SNAPSHOT
+from container.testing.simulation.nodes.recorded import LOG_STREAM_ID, TERM_LENGTH, Violation, frames_of, voted_term_of
 from container.testing.simulation.virtual_time import NodeClock, VirtualTime
 from tests.recorded_frames import Frames
-from tests.sim.cluster_oracle import Acks, History, check_recorded, check_resources, frames_of, voted_term_of
+from tests.sim.cluster_oracle import History, check_resources
 from tests.sim.cluster_run import report, run_seed, shrink
-from tests.sim.cluster_world import Plan, World, expand, run
-from tests.sim.disk_world import Operation
-from tests.sim.node_oracle import LOG_STREAM_ID, TERM_LENGTH, State, Violation
-from tests.sim.node_world import SNAPSHOT
+from tests.sim.cluster_world import World, run
+from tests.sim.node_oracle import State
 from tests.test_node_simulation import OPEN, TERM, message, sent
 
 FRAMES, OTHERS = Frames(stream_id=LOG_STREAM_ID), Frames(stream_id=LOG_STREAM_ID, session_id=78)
@@ -41,7 +44,7 @@ class Disk:
     def log_begin(self) -> int:
         return self.begin
 
-    def log_bytes(self, begin: int, end: int, *, anew: bool = False) -> bytes:
+    def log_bytes(self, begin: int, end: int, *, again: bool = False) -> bytes:
         return self.content[begin:end]
 
 
@@ -289,7 +292,7 @@ def state_of(events: int, digest: int) -> list[bytes]:
 
 def test_snapshots_that_say_what_the_log_says_are_as_they_must_be() -> None:
     history, end = at_snapshot()
-    (events, digest, (session_id,), timers) = history.log.at_snapshot[end]
+    (events, digest, timers), (session_id,) = history.log.at_snapshot[end], history.log.sessions_at[end]
     [deadline] = timers.values()
     history.check_snapshot("m0", end, 0, [*records_of(end, session_id=session_id), *state_of(events, digest)])
     history.check_snapshot("m0", end, -1, records_of(end, session_id=session_id, deadline=deadline))
@@ -298,7 +301,7 @@ def test_snapshots_that_say_what_the_log_says_are_as_they_must_be() -> None:
 
 def test_snapshots_that_say_something_else_are_seen() -> None:
     history, end = at_snapshot()
-    (events, digest, (session_id,), _) = history.log.at_snapshot[end]
+    (events, digest, _), (session_id,) = history.log.at_snapshot[end], history.log.sessions_at[end]
     good, state = records_of(end, session_id=session_id), state_of(events, digest)
     for service_id, messages, text in (
         (0, [*good[:-1], *state], "m0 has no whole snapshot of service 0 at"),
@@ -337,11 +340,11 @@ def test_what_is_held_at_rest_and_what_is_missing_are_seen() -> None:
 # Members that run.
 
 
-def plan_of(*kinds: str, members: int = 3) -> Plan:
+def plan_of(*kinds: str, members: int = 3) -> NativePlan:
     plain = replace(
         expand(3, members), level=1, services=1, latency_us=(50, 200), clock_offsets_ms=(0,) * 7, drifts_ppm=(0,) * 7
     )
-    return replace(plain, operations=tuple(Operation(number, kind, number) for number, kind in enumerate(kinds)))
+    return replace(plain, operations=tuple(Step(number, kind, number) for number, kind in enumerate(kinds)))
 
 
 @pytest.fixture

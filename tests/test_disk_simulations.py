@@ -13,9 +13,10 @@ import pytest
 
 from container.archive.server.store.recording_store import RecordingStore
 from container.files.recording_log import RecordingLog
+from container.testing.simulation.nodes import cluster
 from tests.seeds import drawn
 from tests.sim import __main__ as command
-from tests.sim import archive_run, archive_world, cluster_run, cluster_world, node_run, node_world
+from tests.sim import archive_run, archive_world, cluster_run, node_run, node_world
 from tests.sim.exam import ARCHIVE_FAULTS, CLUSTER_FAULTS, FAULTS, NODE_FAULTS, ROOT, read_faults
 
 
@@ -90,7 +91,7 @@ NODE = Subject(
 CLUSTER = Subject(
     "cluster",
     cluster_run,
-    cluster_world,
+    cluster,
     seeds=120,
     drawn=30,
     chunk=10,

@@ -14,21 +14,20 @@ import pytest
 from container.errors import ClusterError
 from container.storage.storage_seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
-from tests.recorded_frames import Frames
-from tests.sim.archive_oracle import TERM_LENGTH, Violation, read_catalog
-from tests.sim.node_oracle import (
+from container.testing.simulation.nodes.log import event_of
+from container.testing.simulation.nodes.recorded import (
     ARCHIVE_DIR,
     CLUSTER_DIR,
     LOG_STREAM_ID,
-    Log,
+    TERM_LENGTH,
     LogEntry,
-    State,
-    apply,
-    check_disk,
+    Violation,
     check_retention,
-    event_of,
+    read_catalog,
     read_recording,
 )
+from tests.recorded_frames import Frames
+from tests.sim.node_oracle import Log, State, apply, check_disk
 from tests.sim.node_run import report, run_seed
 from tests.sim.node_world import Client, World, expand, run
 
@@ -74,7 +73,7 @@ def timer(timer_id: int, timestamp: int) -> bytes:
 
 
 def log_of(*messages: bytes, services: int = 1) -> Log:
-    log = Log(services)
+    log = Log(services=services)
     log.extend(FRAMES.block(0, message(*TERM), message(*OPEN), *messages))
     return log
 
@@ -162,11 +161,11 @@ FIRST_TERM = entry(0, 0, -1)
 
 def test_a_disk_that_is_right_is_taken_in() -> None:
     whole = [entry(1, 1, SNAPSHOT_POSITION, service_id=each) for each in (0, -1)]
-    log = Log(1)
+    log = Log(services=1)
     check_disk(storage_of(FIRST_TERM + b"".join(whole), catalog(LOG_STREAM_ID, 106)), log, services=1)
     assert (log.end, log.terms, log.snapshots) == (SNAPSHOT_POSITION, [(0, 0)], {SNAPSHOT_POSITION})
-    check_disk(storage_of(FIRST_TERM + whole[0], catalog(LOG_STREAM_ID, 106)), Log(1), services=1)
-    check_disk(storage_of(b"", catalog()), Log(1), services=1)
+    check_disk(storage_of(FIRST_TERM + whole[0], catalog(LOG_STREAM_ID, 106)), Log(services=1), services=1)
+    check_disk(storage_of(b"", catalog()), Log(services=1), services=1)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +181,7 @@ def test_a_disk_that_is_right_is_taken_in() -> None:
 )
 def test_what_is_wrong_on_a_disk_is_seen(oracle: str, recording_log: bytes, archive: bytes) -> None:
     with pytest.raises(Violation) as caught:
-        check_disk(storage_of(recording_log, archive), Log(1), services=1)
+        check_disk(storage_of(recording_log, archive), Log(services=1), services=1)
     assert caught.value.oracle == oracle
 
 
@@ -240,7 +239,7 @@ def test_what_clients_are_told_is_seen(world: World) -> None:
     client = Client(world, 1)
     with pytest.raises(Violation, match="^answer: to message 5, which another client has sent"):
         client.on_message(1, 2, b"5 0", None)  # type: ignore[arg-type]
-    client.numbers.add(5)
+    world.senders[5] = client
     client.on_message(1, 2, b"5 0", None)  # type: ignore[arg-type]
     with pytest.raises(Violation, match="^answer: message 5 is applied at 0, and at 1"):
         client.on_message(1, 2, b"5 1", None)  # type: ignore[arg-type]

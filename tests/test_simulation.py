@@ -255,6 +255,7 @@ def test_a_failure_is_a_report_with_a_short_test_that_repeats_it(tmp_path: Path)
     assert failure.script in report
     assert "The last events:" in report
     assert "leader " in report.splitlines()[-1]
+    assert isinstance(failure.plan, Plan)
     assert len(failure.plan.events) < 20
     path = tmp_path / "test_found.py"
     path.write_text(failure.script)

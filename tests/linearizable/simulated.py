@@ -6,21 +6,24 @@ that length is the register.
 
 from __future__ import annotations
 
+from container.testing.simulation.nodes import cluster
+from container.testing.simulation.nodes.cluster import NativePlan
+from container.testing.simulation.nodes.disk_world import run_world
+from container.testing.simulation.nodes.node import NodePlan, SimulatedClient
 from tests.linearizable.history import History, Operation
 from tests.sim import cluster_world
-from tests.sim.disk_world import run_world
-from tests.sim.node_world import Client, Plan, World, expand
+from tests.sim.node_world import World, expand
 
 
 class RecordedWorld(World):
     """A simulated node whose clients' messages are recorded."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NodePlan) -> None:
         super().__init__(plan)
         self.history = History(lambda: self.clock.now_ns)
         self._asked: dict[int, Operation] = {}
 
-    def on_sent(self, client: Client, number: int) -> None:
+    def on_sent(self, client: SimulatedClient, number: int) -> None:
         """Record the call."""
         super().on_sent(client, number)
         self._asked[number] = self.history.begin(client.number, f"node {self.plan.seed}", "add", 1)
@@ -49,12 +52,12 @@ def record(seed: int) -> History | None:
 class RecordedCluster(cluster_world.World):
     """A simulated cluster whose clients' messages are recorded."""
 
-    def __init__(self, plan: cluster_world.Plan) -> None:
+    def __init__(self, plan: NativePlan) -> None:
         super().__init__(plan)
         self.recorded = History(lambda: self.time.now_ns)
         self._asked: dict[int, Operation] = {}
 
-    def on_sent(self, client: Client, number: int) -> None:
+    def on_sent(self, client: SimulatedClient, number: int) -> None:
         """Record the call."""
         super().on_sent(client, number)
         self._asked[number] = self.recorded.begin(client.number, f"cluster {self.plan.seed}", "add", 1)
@@ -72,7 +75,7 @@ def record_cluster(seed: int) -> History:
     Raises:
         AssertionError: an oracle of the simulation has found something.
     """
-    world = RecordedCluster(cluster_world.expand(seed))
+    world = RecordedCluster(cluster.expand(seed))
     try:
         result = run_world(world)
     finally:

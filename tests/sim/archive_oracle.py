@@ -9,29 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from container.files.checksums import crc32, crc32c
+from container.testing.simulation.nodes.recorded import TERM_LENGTH, Entry, Violation, read_catalog
 
 HEADER_LENGTH = 32
-TERM_LENGTH = 1 << 16
 _FRAME = struct.Struct("<iBBHiiiiq")
-_CATALOG_HEADER = struct.Struct("<iiqi12x")
-_ENTRY_HEADER = struct.Struct("<iiI20x")
-_DESCRIPTOR = struct.Struct("<7q6i")
-_VALID, _DELETED = 1, 2
 _PADDING = 0
 _CHECKSUMS = {"CRC-32": crc32, "CRC-32C": crc32c}
-
-
-class Violation(AssertionError):
-    """The archive broke a promise.
-
-    Args:
-        oracle: which check found it, in a word (str); a plan is shrunk as long as the same one does.
-        text: what is wrong (str).
-    """
-
-    def __init__(self, oracle: str, text: str) -> None:
-        super().__init__(f"{oracle}: {text}")
-        self.oracle = oracle
 
 
 def frames_of(block: bytes) -> Iterator[tuple[int, bytes]]:
@@ -117,49 +100,6 @@ class Recording:
     def boundaries(self, stop: int) -> list[int]:
         """Where frames begin, and the end."""
         return sorted({self.start, *(each for each in self.frames if self.start <= each <= stop), stop})
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A recording in the catalog."""
-
-    recording_id: int
-    start: int
-    stop: int
-    segment_length: int
-    session_id: int
-    stream_id: int
-
-
-def read_catalog(content: bytes) -> tuple[int, list[Entry], set[int]]:
-    """The next recording id, the recordings, and the ids of those that were purged."""
-    if len(content) < _CATALOG_HEADER.size:
-        raise Violation("catalog", f"it has {len(content)} bytes")
-    version, length, next_id, alignment = _CATALOG_HEADER.unpack_from(content)
-    if (version >> 16, length) != (3, 32) or alignment < 32 or alignment & (alignment - 1):
-        raise Violation("catalog", f"version {version:#x}, header of {length} bytes, alignment {alignment}")
-    offset = 32
-    entries: list[Entry] = []
-    deleted: set[int] = set()
-    while offset + _ENTRY_HEADER.size <= len(content):
-        length, state, _ = _ENTRY_HEADER.unpack_from(content, offset)
-        if length <= 0:
-            break
-        fields = _DESCRIPTOR.unpack_from(content, offset + _ENTRY_HEADER.size)
-        recording_id, start, stop, segment_length = fields[2], fields[5], fields[6], fields[8]
-        if state == _VALID:
-            entries.append(Entry(recording_id, start, stop, segment_length, fields[11], fields[12]))
-        elif state == _DELETED:
-            deleted.add(recording_id)
-        else:
-            raise Violation("catalog", f"an entry at {offset} has state {state}")
-        offset += -(-(_ENTRY_HEADER.size + length) // alignment) * alignment
-    if content[offset:].strip(b"\0"):
-        raise Violation("catalog", f"it is not zero behind its last entry, which ends at {offset}")
-    ids = [each.recording_id for each in entries]
-    if ids != sorted(set(ids)) or any(each >= next_id for each in (*ids, *deleted)):
-        raise Violation("catalog", f"ids {ids}, purged {sorted(deleted)}, the next one is {next_id}")
-    return next_id, entries, deleted
 
 
 def files_of(contents: dict[str, bytes | None], directory: str) -> dict[str, bytes]:

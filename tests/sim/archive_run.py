@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.sim import disk_world
+from container.testing.simulation.nodes.disk_world import Result
+from container.testing.simulation.nodes.recorded import Violation
+from container.testing.simulation.nodes.shorter import shorter
 from tests.sim.archive_world import Plan, expand, run
-from tests.sim.disk_world import Result
-
-SHRINK_RUNS = 400
-SHRINK_S = 40.0
 
 
 def run_seed(seed: int, keep: Sequence[int] | None = None) -> Result[Plan]:
@@ -22,45 +19,31 @@ def run_seed(seed: int, keep: Sequence[int] | None = None) -> Result[Plan]:
     return run(plan if keep is None else plan.only(keep))
 
 
-def shrink(
-    result: Any, *, run: Callable[[Any], Any] = run, most_runs: int = SHRINK_RUNS, limit_s: float = SHRINK_S
-) -> Any:
-    """The result of the shortest plan that was found with which the same oracle finds something.
-
-    ``run`` runs a plan: of archives, or of what else has plans and results like theirs.
-    """
-    assert result.violation is not None
-    best, oracle = result, result.violation.oracle
-    runs, deadline = 0, time.monotonic() + limit_s
-    numbers = [each.number for each in result.plan.operations if each.number <= result.last]
-    size = len(numbers)
-    while size >= 1:
-        begin = 0
-        while begin < len(numbers) and runs < most_runs and time.monotonic() < deadline:
-            fewer = numbers[:begin] + numbers[begin + size :]
-            runs += 1
-            shorter = _try(run, result.plan.only(fewer))
-            if shorter is not None and shorter.violation is not None and shorter.violation.oracle == oracle:
-                best = shorter
-                numbers = [each for each in fewer if each <= shorter.last]
-            else:
-                begin += size
-        size //= 2
-    return best
+def shrink(result: Result[Plan]) -> Result[Plan]:
+    """The result of the shortest plan that was found with which the same oracle finds something."""
+    return shorter(result, run=run)
 
 
-def _try(run: Callable[[Any], Any], plan: Any) -> Any:
-    try:
-        return run(plan)
-    except Exception:  # without its beginnings an operation may be one that nobody thought of
-        return None
+def report_of(result: Result[Any], seed: int, *, word: str, settings: str) -> str:
+    """What was found, how to see it again, and what had happened; ``word`` is that of ``./run sim``."""
+    violation = result.violation
+    assert isinstance(violation, Violation)
+    plan = result.plan
+    keep = ",".join(map(str, plan.numbers(result.last)))
+    lines = [
+        str(violation),
+        f"level {plan.level}, {settings}",
+        f"run it again: ./run sim {word} --first {seed} --seeds 1 --keep {keep}",
+        *(f"  {line}" for line in result.log[-60:]),
+    ]
+    return "\n".join(lines)
 
 
 def report(result: Result[Plan], seed: int) -> str:
     """What was found, how to see it again, and what had happened."""
     plan = result.plan
     settings = f"segments of {plan.segment_length}, checksum {plan.checksum}, window {plan.window}"
-    return disk_world.report(result, seed, word="--archive", settings=settings)
+    return report_of(result, seed, word="--archive", settings=settings)
 
 
 def work(

@@ -20,29 +20,28 @@ from container.errors import AgentTermination, ArchiveError, ArchiveEvent, MarkF
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
-from container.transport.streams import Image, Publication, Subscription
-from tests.sim.archive_oracle import (
-    HEADER_LENGTH,
-    TERM_LENGTH,
-    Disk,
-    Recording,
-    Violation,
-    check_disk,
-    files_of,
-    frames_of,
-    with_checksum,
-    without_ids,
-)
-from tests.sim.disk_world import (
+from container.testing.simulation.nodes.disk_world import (
     CAPACITY,
     MS,
     PROGRAMMING_ERRORS,
     DiskPlan,
     DiskWorld,
-    Operation,
     Result,
+    Step,
     operations,
     swarm,
+)
+from container.testing.simulation.nodes.recorded import TERM_LENGTH, Violation
+from container.transport.streams import Image, Publication, Subscription
+from tests.sim.archive_oracle import (
+    HEADER_LENGTH,
+    Disk,
+    Recording,
+    check_disk,
+    files_of,
+    frames_of,
+    with_checksum,
+    without_ids,
 )
 
 DIRECTORY = "/archive"
@@ -607,7 +606,7 @@ class World(DiskWorld[Plan]):
 
     # Operations.
 
-    def do(self, operation: Operation) -> None:
+    def do(self, operation: Step) -> None:
         """Do one, and a turn."""
         if self.is_over:
             return
@@ -1087,4 +1086,4 @@ def run(plan: Plan) -> Result[Plan]:
     return World(plan).run()
 
 
-__all__ = ["HEADER_LENGTH", "Operation", "Plan", "Result", "World", "expand", "run", "with_checksum"]
+__all__ = ["HEADER_LENGTH", "Plan", "Result", "Step", "World", "expand", "run", "with_checksum"]

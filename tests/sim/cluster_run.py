@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
-from tests.sim import archive_run, disk_world
-from tests.sim.cluster_world import Plan, expand, run
-from tests.sim.disk_world import Result
+from container.testing.simulation.nodes.cluster import NativePlan, expand, smallest
+from container.testing.simulation.nodes.disk_world import Result
+from tests.sim import archive_run
+from tests.sim.cluster_world import run
 
-FEWEST_MEMBERS = 3
 
-
-def run_seed(seed: int, keep: Sequence[int] | None = None, *, members: int = 0) -> Result[Plan]:
+def run_seed(seed: int, keep: Sequence[int] | None = None, *, members: int = 0) -> Result[NativePlan]:
     """Run a seed, or those of its operations alone; with so many members, or as many as it draws."""
     plan = expand(seed, members)
     return run(plan if keep is None else plan.only(keep))
 
 
-def shrink(result: Result[Plan]) -> Result[Plan]:
-    """The result of the smallest plan that was found with which the same oracle finds something.
-
-    It has three members if they do, and as few operations, faults among them, as were found.
-    """
-    violation = result.violation
-    assert violation is not None
-    if result.plan.members > FEWEST_MEMBERS:
-        fewer = run(replace(result.plan, members=FEWEST_MEMBERS))
-        if fewer.violation is not None and fewer.violation.oracle == violation.oracle:
-            result = fewer
-    shorter: Result[Plan] = archive_run.shrink(result, run=run)
-    return shorter
+def shrink(result: Result[NativePlan]) -> Result[NativePlan]:
+    """The result of the smallest plan that was found with which the same oracle finds something."""
+    return smallest(result, run=run)
 
 
-def report(result: Result[Plan], seed: int) -> str:
+def report(result: Result[NativePlan], seed: int) -> str:
     """What was found, how to see it again, and what had happened."""
     plan = result.plan
     settings = (
@@ -42,7 +30,7 @@ def report(result: Result[Plan], seed: int) -> str:
         f"latency {plan.latency_us[0]} to {plan.latency_us[1]} µs, turns {plan.turn_us[0]} to {plan.turn_us[1]} µs"
     )
     word = "--cluster" if plan.members == expand(seed).members else f"--cluster --members {plan.members}"
-    return disk_world.report(result, seed, word=word, settings=settings)
+    return archive_run.report_of(result, seed, word=word, settings=settings)
 
 
 def work(first: int, end: int, step: int, *, members: int = 0) -> None:

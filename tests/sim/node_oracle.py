@@ -7,29 +7,31 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import msgspec
 
-from container.storage.storage_seam import READ_ONLY, Storage
-from tests.sim.archive_oracle import TERM_LENGTH, Entry, Violation, read_catalog
+from container.storage.storage_seam import Storage
+from container.testing.simulation.nodes import log as agreed
+from container.testing.simulation.nodes.log import Event
+from container.testing.simulation.nodes.recorded import (
+    ARCHIVE_DIR,
+    CLUSTER_DIR,
+    LOG_STREAM_ID,
+    Entry,
+    LogEntry,
+    Violation,
+    check_retention,
+    read_catalog,
+    read_file,
+    read_recording,
+    read_recording_log,
+)
 
-ARCHIVE_DIR, CLUSTER_DIR = "/node/archive", "/node/cluster"
-LOG_STREAM_ID = 100
 TIMERS_PER_NUMBER = 10
 CANCEL_LIMIT_MS = 1_000
 """A timer may fire for so long after its end was asked for in the log, as services are behind the log."""
-SNAPSHOT_ACTION = 2
-_FRAME = struct.Struct("<iBBHiiiiq")
-_MESSAGE = struct.Struct("<HHHH")
-_DATA = 1
-_BEGIN, _END = 0x80, 0x40
-_ENTRY = struct.Struct("<qqqqqiI12x4x")
-_TERM, _SNAPSHOT = 0, 1
-
-type Event = tuple[object, ...]
 
 
 class State(msgspec.Struct):
@@ -93,104 +95,24 @@ def _apply_message(state: State, timestamp: int, payload: bytes, services: int) 
     return []
 
 
-# The log, as it is recorded.
-
-
-def read_file(storage: Storage, path: str) -> bytes:
-    """All of a file; nothing when it is not there."""
-    if not storage.exists(path):
-        return b""
-    file = storage.open_file(path, READ_ONLY)
-    try:
-        return file.read(file.length(), 0)
-    finally:
-        file.close()
-
-
-def read_recording(storage: Storage, entry: Entry, known: bytes) -> bytes:
-    """The bytes of a recording from 0 up to the end of its last segment; those of segments that are gone are known."""
-    prefix, found = f"{entry.recording_id}-", {}
-    for name in storage.list_directory(ARCHIVE_DIR):
-        if name.startswith(prefix) and name.endswith(".rec"):
-            found[int(name[len(prefix) : -4])] = name
-    begin = min(found, default=0)
-    if begin > len(known):
-        raise Violation("retention", f"the log begins at {begin}, and was final up to {len(known)} alone")
-    content = known[:begin]
-    while len(content) in found:
-        content += read_file(storage, f"{ARCHIVE_DIR}/{found[len(content)]}").ljust(entry.segment_length, b"\0")
-    return content if entry.stop < 0 else content[: entry.stop]
-
-
-def messages_of(content: bytes, position: int) -> Iterator[tuple[int, bytes]]:
-    """The end and the bytes of each message from a position on, none for padding, up to where no frame is."""
-    part = b""
-    while position + _FRAME.size <= len(content):
-        length, _, flags, kind, *_ = _FRAME.unpack_from(content, position)
-        if length <= 0:
-            return
-        begin, position = position, position + -(-length // 32) * 32
-        if position > len(content):
-            return
-        if kind != _DATA:
-            yield position, b""
-            continue
-        part = (b"" if flags & _BEGIN else part) + content[begin + _FRAME.size : begin + length]
-        if flags & _END:
-            yield position, part
-
-
-def event_of(message: bytes) -> Event:
-    """What a message of the log says, as a service is told it."""
-    block_length, template_id, schema_id, _version = _MESSAGE.unpack_from(message)
-    if schema_id != 111:
-        raise Violation("log", f"a message of schema {schema_id}")
-    numbers = struct.unpack_from("<qqq", message, 8)
-    match template_id:
-        case 1:
-            return ("message", numbers[1] if numbers[1] >= 0 else None, numbers[2], message[32:])
-        case 20:
-            return ("timer", numbers[1], numbers[2])
-        case 21:
-            return ("open", numbers[2], struct.unpack_from("<q", message, 32)[0])
-        case 22:
-            return ("close", numbers[1], numbers[2], struct.unpack_from("<i", message, 32)[0])
-        case 23:
-            return ("action", numbers[1], numbers[2], struct.unpack_from("<i", message, 32)[0])
-        case 24:
-            return ("term", numbers[0], numbers[2], struct.unpack_from("<q", message, 32)[0])
-    raise Violation("log", f"a message of template {template_id} and {block_length} bytes")
-
-
 @dataclass
-class Log:
+class Log(agreed.Log):
     """The log as far as it is final, and the state that it makes of a service."""
 
-    services: int
-    content: bytes = b""
-    """Up to the end of the last message, or of padding behind it."""
+    services: int = 1
     state: State = field(default_factory=State)
     digests: list[int] = field(default_factory=lambda: [0])
     """The state's digest after each number of events."""
     index: dict[int, int] = field(default_factory=dict)
     """Which place the message of a number has among the applied."""
-    opened: dict[int, int] = field(default_factory=dict)
-    """The timestamp of the open event by session id."""
     deadlines: dict[int, int] = field(default_factory=dict)
     """The deadline of each timer that was ever scheduled."""
     fired: set[int] = field(default_factory=set)
     cancelled: dict[int, int] = field(default_factory=dict)
     """When the services were told to cancel a timer."""
-    terms: list[tuple[int, int]] = field(default_factory=list)
-    """Leadership term id and base position."""
-    snapshots: set[int] = field(default_factory=set)
-    """Where actions end that ask for one."""
-    at_snapshot: dict[int, tuple[int, int, tuple[int, ...], dict[int, int]]] = field(default_factory=dict)
-    """Events, digest, sessions and timers of the state there."""
-    timestamp: int = 0
+    at_snapshot: dict[int, tuple[int, int, dict[int, int]]] = field(default_factory=dict)
+    """Events, digest and timers of the state where a snapshot is asked for."""
     cancel_limit_ms: int = CANCEL_LIMIT_MS
-    is_time_checked: bool = True
-    """Whether it may never go back; the checks of timers compare times, too."""
     service_ids: dict[int, int] = field(default_factory=dict)
     """The last session id of messages of a service."""
 
@@ -208,41 +130,12 @@ class Log:
             raise Violation("prefix", f"the log is another one at {same} of {end}: {content[same : same + 48].hex()}")
         self.grow(content)
 
-    def grow(self, content: bytes) -> None:
-        """Take in what is behind the end of a log that is known to begin with what was final."""
-        end = len(self.content)
-        for position, message in messages_of(content, end):
-            if message:
-                self._add(position, message)
-            end = position
-        self.content = content[:end]
+    def _on_snapshot(self, position: int) -> None:
+        self.at_snapshot[position] = self.state.events, self.state.digest, dict(self.state.timers)
 
-    def _add(self, position: int, message: bytes) -> None:
-        event = event_of(message)
-        state = self.state
-        timestamp = event[3] if event[0] == "session" else event[2]
-        assert isinstance(timestamp, int)
-        if timestamp < self.timestamp and self.is_time_checked:
-            raise Violation("time", f"{event} at {position} after {self.timestamp}")
-        self.timestamp = timestamp
+    def _on_event(self, event: Event, message: bytes) -> None:
+        state, timestamp = self.state, self.timestamp
         match event:
-            case ("action", *_):
-                if event[3] == SNAPSHOT_ACTION:
-                    self.snapshots.add(position)
-                    self.at_snapshot[position] = state.events, state.digest, tuple(state.sessions), dict(state.timers)
-                return
-            case ("term", int(term_id), _, int(base)):
-                if self.terms and (term_id <= self.terms[-1][0] or base < self.terms[-1][1]):
-                    raise Violation("terms", f"term {term_id} from {base} on after {self.terms[-1]}")
-                self.terms.append((term_id, base))
-            case ("open", int(session_id), _):
-                # Its number is that of its request, and it opens once its client is reached: a later one may be first.
-                if session_id in self.opened:
-                    raise Violation("sessions", f"session {session_id} opens again")
-                self.opened[session_id] = timestamp
-            case ("close", int(session_id), *_):
-                if session_id not in state.sessions:
-                    raise Violation("sessions", f"session {session_id} closes, and is not open")
             case ("timer", int(timer_id), _):
                 if timer_id in self.fired or timer_id not in self.deadlines:
                     raise Violation("timers", f"timer {timer_id} fires: it has fired, or nobody has scheduled it")
@@ -253,9 +146,7 @@ class Log:
                 self.fired.add(timer_id)
             case ("message", None, _, bytes(payload)):
                 self._check_service_message(payload, struct.unpack_from("<q", message, 16)[0])
-            case ("message", int(session_id), _, bytes(payload)):
-                if session_id not in state.sessions:
-                    raise Violation("sessions", f"a message of session {session_id}, which is not open: {payload!r}")
+            case ("message", int(), _, bytes(payload)):
                 number = int(payload.split(b" ")[1])
                 if number in self.index:
                     raise Violation("once", f"message {number} is in the log again")
@@ -279,35 +170,6 @@ class Log:
         if service_session_id != self.service_ids.get(service, service_session_id - 1) + 1:
             raise Violation("service messages", f"message {number} of service {service} has a wrong id")
         self.service_ids[service] = service_session_id
-
-    @property
-    def end(self) -> int:
-        """Where the last message ends, or padding behind it."""
-        return len(self.content)
-
-
-@dataclass(frozen=True)
-class LogEntry:
-    """A term or a snapshot in the recording log."""
-
-    recording_id: int
-    term_id: int
-    base: int
-    position: int
-    service_id: int
-    is_snapshot: bool
-
-
-def read_recording_log(content: bytes) -> list[LogEntry]:
-    """The valid entries of a recording log without standby snapshots."""
-    entries = []
-    for offset in range(0, len(content) - 63, 64):
-        recording_id, term_id, base, position, _, service_id, kind = _ENTRY.unpack_from(content, offset)
-        if not content[offset : offset + 64].strip(b"\0"):
-            break
-        if kind in (_TERM, _SNAPSHOT):
-            entries.append(LogEntry(recording_id, term_id, base, position, service_id, kind == _SNAPSHOT))
-    return entries
 
 
 def check_disk(storage: Storage, log: Log, *, services: int, retained: int = 0) -> int:
@@ -359,18 +221,6 @@ def check_terms(terms: list[LogEntry], log: Log) -> None:
             raise Violation("recording log", f"term {term_id} begins at {base}, not {known.get(term_id)}")
 
 
-def check_retention(snapshots: list[LogEntry], start: int, services: int, retained: int) -> int:
-    """Nothing in front of the snapshots that are kept is missing of them; from which position on all must be there."""
-    sets: dict[int, set[int]] = {}
-    for each in snapshots:
-        sets.setdefault(each.position, set()).add(each.service_id)
-    whole = sorted(position for position, found in sets.items() if len(found) == services + 1)
-    kept_from = whole[-retained] if 0 < retained <= len(whole) else 0
-    if start > kept_from:
-        raise Violation("retention", f"the log begins at {start}, and the snapshots that count are at {whole}")
-    return kept_from
-
-
 def check_snapshots(
     snapshots: list[LogEntry], recordings: dict[int, Entry], log: Log, services: int, kept_from: int
 ) -> None:
@@ -387,6 +237,3 @@ def check_snapshots(
         expected = [*range(services - 1, -1, -1), -1]
         if -1 in found and (found.count(-1) > 1 or found[-len(expected) :] != expected):
             raise Violation("snapshots", f"at {position} are those of {found}")
-
-
-__all__ = ["TERM_LENGTH", "Log", "State", "Violation", "apply", "check_disk", "event_of", "take_in"]

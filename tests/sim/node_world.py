@@ -7,14 +7,15 @@ a list of operations, each with random numbers of its own, so that a part of a p
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import random
 import re
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, Protocol
 
 from container.api import (
     ClientSession,
@@ -26,15 +27,7 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.archive.server.archive_context import ArchiveContext
-from container.archive.server.native_archive import Archive
-from container.client import AeronCluster, ClientContext
-from container.client.aeron_cluster import AsyncConnect
-from container.client.egress_listener import EgressListener
-from container.clustered_service_container import ClusteredServiceContainer
 from container.consensus.consensus_module import ConsensusModule
-from container.consensus.consensus_module_context import ConsensusModuleContext
-from container.context import Context
 from container.errors import (
     AgentTermination,
     ArchiveError,
@@ -48,31 +41,33 @@ from container.snapshots import read_snapshot, write_snapshot
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
-from container.testing.simulation.disk import SimulatedStorage
-from container.testing.simulation.turns import Killed
-from container.transport.idle_strategy import IdleStrategy
-from tests.sim.disk_world import (
+from container.testing.simulation.nodes.disk_world import (
     CAPACITY,
     MS,
     PROGRAMMING_ERRORS,
-    DiskPlan,
     DiskWorld,
-    Operation,
     Result,
+    Step,
     operations,
     swarm,
 )
-from tests.sim.node_oracle import (
-    ARCHIVE_DIR,
-    CLUSTER_DIR,
-    TERM_LENGTH,
-    Log,
-    State,
-    Violation,
-    apply,
-    check_disk,
-    take_in,
+from container.testing.simulation.nodes.node import (
+    ABORT,
+    NEUTRAL,
+    NEVER_REPORTED,
+    RESUME,
+    SHUTDOWN,
+    SNAPSHOT,
+    SUSPEND,
+    Life,
+    NodePlan,
+    SimulatedClient,
+    SimulatedNode,
 )
+from container.testing.simulation.nodes.recorded import TERM_LENGTH, Violation
+from container.testing.simulation.turns import Killed
+from container.transport.idle_strategy import IdleStrategy
+from tests.sim.node_oracle import Log, State, apply, check_disk, take_in
 
 LIVENESS_MS = 10_001
 """After which the mark files of a dead node are free, and the driver has given its clients up."""
@@ -82,9 +77,6 @@ LOSS_LIMIT_MS = 2_000
 """What a consensus module may take to end that has lost its archive or a service."""
 SESSION_TIMEOUT_MS = 2_000
 MEMBERS = "0,localhost:9010,localhost:9020,localhost:9030,localhost:9040,localhost:8010"
-SUSPEND, RESUME, SNAPSHOT, SHUTDOWN, ABORT = 2, 3, 4, 5, 6
-NEUTRAL = 1
-APP_VERSION = 0x010000
 INIT = 0
 ADVICE = re.compile(
     "invalidate-latest-snapshot|ClusterTool|ArchiveTool|backup|empty directories|archive directory|repair the service"
@@ -92,18 +84,6 @@ ADVICE = re.compile(
 """What a node that cannot start after a loss has named, one of them."""
 RELEASABLE = re.compile("a start is in progress, or was killed|mark file too short: .* has 0 bytes")
 """Why a start refuses a mark file that an operator is to free."""
-NEVER_REPORTED = "ack out of sequence"
-"""Whatever a disk has lost."""
-FAULTS = (
-    ("write", errno.ENOSPC),
-    ("write", errno.EIO),
-    ("force", errno.EIO),
-    ("extend", errno.ENOSPC),
-    ("force_directory", errno.EIO),
-    ("rename", errno.EIO),
-    ("open", errno.EMFILE),
-    ("read", errno.EIO),
-)
 KINDS = {
     "send": 40.0,
     "work": 20.0,
@@ -127,21 +107,7 @@ RETENTION = 0x5EED
 """What the draw of a plan's retention is told from the others by, which are as they were before it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan(DiskPlan):
-    """All that a run depends on."""
-
-    services: int
-    timer_service: str
-    longest: int
-    """Bytes of the longest message."""
-    step_ms: int
-    """The longest step of the clock between two turns."""
-    retained: int
-    """How many snapshots the node keeps; 0 for all."""
-
-
-def expand(seed: int) -> Plan:
+def expand(seed: int) -> NodePlan:
     """The plan of a seed."""
     draw = random.Random(seed)
     level = draw.choice([0, 1, 1, 1, 2])
@@ -152,7 +118,7 @@ def expand(seed: int) -> Plan:
     if retained > 0:
         weights["snapshot"] *= 3
     drawn = operations(draw, weights, "connect", draw.randint(10, 60))
-    return Plan(
+    return NodePlan(
         seed=seed,
         level=level,
         services=draw.choice([1, 1, 2]),
@@ -171,10 +137,24 @@ def _same(state: State) -> State:
     return state
 
 
+class Host(Protocol):
+    """What a service is in."""
+
+    plan: Any
+    stats: Counter[str]
+
+    @property
+    def service_version(self) -> int:
+        """The version of its state."""
+
+    def check_state(self, recorder: Recorder) -> None:
+        """Its state is another one."""
+
+
 class Recorder(ClusteredService):
     """Takes the log into its state, and does what that asks for."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: Host, number: int) -> None:
         self.world, self.number = world, number
         self.state = State(received=[0] * world.plan.services)
         self.cluster: Cluster
@@ -182,13 +162,13 @@ class Recorder(ClusteredService):
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
         self.cluster = cluster
         if snapshot_image is not None:
-            version = self.world.state_version
+            version = self.world.service_version
             earlier = dict.fromkeys(range(1, version), (State, _same))
             self.state = read_snapshot(snapshot_image, State, version=version, upgrades=earlier)
             self.world.stats["snapshots loaded"] += 1
 
     def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
-        write_snapshot(snapshot_publication, self.state, version=self.world.state_version)
+        write_snapshot(snapshot_publication, self.state, version=self.world.service_version)
 
     def on_session_open(self, session: ClientSession, timestamp: int) -> None:
         self._apply(("open", session.id, timestamp))
@@ -234,113 +214,73 @@ class Recorder(ClusteredService):
                     cluster.idle()
 
 
-class Client(EgressListener):
-    """A client of the cluster, and what it was told."""
+class NumberedMessages(ABC):
+    """A world whose clients send what a :class:`Recorder` understands, each message with a number of its own."""
+
+    plan: Any
+    stats: Counter[str]
+
+    @cached_property
+    def numbers(self) -> Iterator[int]:
+        """Those of messages."""
+        return itertools.count(1)
+
+    @cached_property
+    def senders(self) -> dict[int, SimulatedClient]:
+        """Who has sent which message."""
+        return {}
+
+    def _send(self, client: SimulatedClient, draw: random.Random) -> None:
+        number = next(self.numbers)
+        kind = draw.choices("ptcsx", [10, 4, 1, 3, 0.2])[0]
+        argument = 0
+        if kind == "t":
+            argument = draw.choice([-5, 0, 3, 50, 500, 3000])
+        elif kind == "c":
+            argument = draw.randint(1, number)
+        elif kind == "s":
+            argument = draw.randint(1, 3)
+        is_filled = draw.random() < (0.8 if self.plan.retained > 0 else 0.3)
+        filler = bytes(draw.randrange(self.plan.longest)) if is_filled else b""
+        self._send_text(client, kind, number, argument, filler)
+
+    def _send_text(self, client: SimulatedClient, kind: str, number: int, argument: int, filler: bytes = b"") -> None:
+        self.senders[number] = client
+        if client.send(b"%s %d %d " % (kind.encode(), number, argument) + filler):
+            self.on_sent(client, number)
+
+    def on_egress(self, client: SimulatedClient, session_id: int, timestamp: int, payload: bytes) -> None:
+        """A client was told which place a message has."""
+        number, index = map(int, payload.split(b" "))
+        if self.senders.get(number) is not client:
+            raise Violation("answer", f"to message {number}, which another client has sent")
+        self.on_answer(number, index)
+
+    def on_sent(self, client: SimulatedClient, number: int) -> None:
+        """A client has sent a message."""
+        self.stats["sent"] += 1
+
+    @abstractmethod
+    def on_answer(self, number: int, index: int) -> None:
+        """A client was told which place its message has."""
+
+
+class Client(SimulatedClient):
+    """A client of the node."""
 
     ENDPOINTS, HOST = "0=localhost:9010", "localhost"
-
-    def __init__(self, world: World, number: int) -> None:
-        self.world, self.number = world, number
-        self.transport = world.driver.connect(f"client {number}")
-        self.cluster: AeronCluster | None = None
-        self.numbers: set[int] = set()
-        self.stalled_until_ns = 0
-        self.is_done = False
-        self.connecting: AsyncConnect | None = AeronCluster.async_connect(
-            ClientContext(
-                client=self.transport,
-                ingress_channel="aeron:udp",
-                ingress_endpoints=self.ENDPOINTS,
-                egress_channel=f"aeron:udp?endpoint={self.HOST}:{20_000 + number}",
-                listener=self,
-                idle_strategy=self._idle(),
-                message_timeout=3.0,
-            )
-        )
+    world: World
 
     def _idle(self) -> IdleStrategy:
         return SteppingIdleStrategy(self.world.step)
 
-    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
-        number, index = map(int, bytes(buffer).split(b" "))
-        if number not in self.numbers:
-            raise Violation("answer", f"to message {number}, which another client has sent")
-        self.world.on_answer(number, index)
 
-    def on_session_event(self, *event: Any) -> None:
-        self.world.stats["session events"] += 1
-
-    def poll(self) -> None:
-        """Take a turn."""
-        try:
-            seam.invoke(self.transport)
-            if self.connecting is not None:
-                self.cluster = self.connecting.poll()
-                if self.cluster is not None:
-                    self.connecting = None
-                    self.world.stats["connected"] += 1
-            elif self.cluster is not None:
-                self.cluster.poll_egress()
-                self.is_done = self.is_done or self.cluster.is_closed
-        except ContainerError as error:
-            self.world.log.append(f"  client: {type(error).__name__}: {error}")
-            self.is_done = True
-
-    @property
-    def is_connected(self) -> bool:
-        return self.cluster is not None and not self.is_done
-
-    def send(self, payload: bytes, number: int) -> None:
-        """Send a message if that is possible now."""
-        assert self.cluster is not None
-        self.numbers.add(number)
-        try:
-            if self.cluster.offer(payload) > 0:
-                self.world.on_sent(self, number)
-        except ContainerError:
-            self.is_done = True
-
-    def end(self) -> None:
-        """Its process ends, without a word to the cluster."""
-        self.is_done = True
-        self.transport.sever()
-        self.transport.expire()
-
-
-@dataclass
-class Life:
-    """The parts of a node between two starts."""
-
-    storage: SimulatedStorage
-    clients: list[MemoryClient] = field(default_factory=list)
-    archive: Archive | None = None
-    module: ConsensusModule | None = None
-    services: list[ClusteredServiceContainer] = field(default_factory=list)
-    recorders: list[Recorder] = field(default_factory=list)
-    busy: set[int] = field(default_factory=set)
-    """Services inside a turn of their own."""
-    is_ending: bool = False
-    """Somebody has asked for its end, or a part of it was lost."""
-    orders: list[tuple[Any, ...]] = field(default_factory=lambda: [()])
-    """All orders in which parts may take turns; the first is that of :attr:`clients`."""
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        return self.orders[0]
-
-
-class World(DiskWorld[Plan]):
+class World(NumberedMessages, SimulatedNode[NodePlan], DiskWorld[NodePlan]):
     """One plan's run."""
 
-    FAULTS, MOST_CALLS = FAULTS, 6
-    app_version = APP_VERSION
-    """The version of the services that are started from now on."""
-    state_version = 1
-    """The version of the states in snapshots that they take."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, "/node")
-        self.final = Log(plan.services)
+    def __init__(self, plan: NodePlan) -> None:
+        super().__init__(plan)
+        self.final = Log(services=plan.services)
         self.clients: list[Client] = []
         self.former: list[MemoryClient] = []
         self.answers: dict[int, int] = {}
@@ -348,11 +288,8 @@ class World(DiskWorld[Plan]):
         self.states: dict[int, int] = {}
         """The services' digests by number of events, which must be those of the log."""
         self.committed = 0
-        self.numbers = itertools.count(1)
         self.client_numbers = itertools.count(1)
-        self.known_entries = 0
         self.reports: list[str] = []
-        self.life = Life(self.storage)
 
     def boot(self) -> None:
         """The first start."""
@@ -381,67 +318,10 @@ class World(DiskWorld[Plan]):
         for client in life.clients:
             client.sever()
 
-    def _connect(self, name: str) -> MemoryClient:
-        client = self.driver.connect(name)
-        self.life.clients.append(client)
-        return client
-
-    def _make(self, life: Life) -> None:
-        """Make all parts of a node, the archive first, as its recovery comes before anything else."""
-        settings: dict[str, Any] = {
-            "storage": life.storage,
-            "error_handler": self._error_handler(life.storage),
-        }
-        life.archive = Archive(
-            ArchiveContext(
-                client=self._connect("archive"),
-                idle_strategy=lambda: SteppingIdleStrategy(self._wait),
-                archive_dir=ARCHIVE_DIR,
-                low_storage_space_threshold=0,
-                **self._archive_settings(),
-                **settings,
-            )
-        )
-        life.module = ConsensusModule(
-            ConsensusModuleContext(
-                client=self._connect("consensus module"),
-                idle_strategy=lambda: SteppingIdleStrategy(self._wait),
-                random_source=self.random,
-                environ={},
-                cluster_dir=CLUSTER_DIR,
-                use_agent_invoker=True,
-                file_sync_level=self.plan.level,
-                service_count=self.plan.services,
-                timer_service=self.plan.timer_service,
-                snapshots_retained=self.plan.retained,
-                app_version=self.app_version,
-                **self._module_settings(),
-                **settings,
-            )
-        )
-        self.known_entries = life.module.context.recording_log.next_entry_index
-        for number in range(self.plan.services):
-            recorder = Recorder(self, number)
-            life.recorders.append(recorder)
-            life.services.append(
-                ClusteredServiceContainer(
-                    Context(
-                        recorder,
-                        client=self._connect(f"service {number}"),
-                        idle_strategy=self._idle_of_service(number),
-                        use_agent_invoker=True,
-                        cluster_dir=CLUSTER_DIR,
-                        service_id=number,
-                        app_version=self.app_version,
-                        environ={},
-                        **settings,
-                    )
-                )
-            )
-        life.orders = list(itertools.permutations((life.archive, life.module, *life.services)))
+    def _make_service(self, number: int) -> Recorder:
+        return Recorder(self, number)
 
     def _module_settings(self) -> dict[str, Any]:
-        """Of the consensus module: where it and the others are, and what it waits for."""
         return {
             "cluster_members": MEMBERS,
             "ingress_channel": "aeron:udp",
@@ -452,7 +332,6 @@ class World(DiskWorld[Plan]):
         }
 
     def _idle_of_service(self, number: int) -> Callable[[], IdleStrategy]:
-        """How a service idles that waits inside a turn."""
         return lambda: SteppingIdleStrategy(self.step, max_idles=1_000_000)
 
     def _wait(self) -> None:
@@ -666,10 +545,10 @@ class World(DiskWorld[Plan]):
 
     # What is seen.
 
-    def on_sent(self, client: Client, number: int) -> None:
+    def on_sent(self, client: SimulatedClient, number: int) -> None:
         """A client has sent a message."""
+        super().on_sent(client, number)
         self.sent.add(number)
-        self.stats["sent"] += 1
 
     def on_answer(self, number: int, index: int) -> None:
         """A service has answered a message: it says which place the message has."""
@@ -730,7 +609,7 @@ class World(DiskWorld[Plan]):
 
     # Operations.
 
-    def do(self, operation: Operation) -> None:
+    def do(self, operation: Step) -> None:
         """Do one step of the plan."""
         draw = random.Random(operation.seed)
         self.log.append(f"{operation.number} {operation.kind} at {self.clock.now_ms}")
@@ -760,21 +639,6 @@ class World(DiskWorld[Plan]):
             self._send(draw.choice(clients), draw)
             if draw.random() < 0.3:
                 self.turn()
-
-    def _send(self, client: Client, draw: random.Random) -> int:
-        number = next(self.numbers)
-        kind = draw.choices("ptcsx", [10, 4, 1, 3, 0.2])[0]
-        argument = 0
-        if kind == "t":
-            argument = draw.choice([-5, 0, 3, 50, 500, 3000])
-        elif kind == "c":
-            argument = draw.randint(1, number)
-        elif kind == "s":
-            argument = draw.randint(1, 3)
-        is_filled = draw.random() < (0.8 if self.plan.retained > 0 else 0.3)
-        filler = bytes(draw.randrange(self.plan.longest)) if is_filled else b""
-        client.send(b"%s %d %d " % (kind.encode(), number, argument) + filler, number)
-        return number
 
     def _do_close(self, draw: random.Random) -> None:
         clients = self._connected()
@@ -870,12 +734,6 @@ class World(DiskWorld[Plan]):
         limit_ms = LOSS_LIMIT_MS if state != INIT else 6 * LOSS_LIMIT_MS
         self._await(lambda: not module.is_running, limit_ms, "the consensus module's end")
 
-    def _arm_crash(self, draw: random.Random) -> None:
-        if draw.random() < 0.7:
-            self.calls_left = draw.randint(1, draw.choice([3, 10, 30]))
-        else:
-            self.turns_left = draw.randint(1, 20)
-
     # The end.
 
     def finish(self) -> None:
@@ -912,9 +770,9 @@ class World(DiskWorld[Plan]):
         self.clients.append(probe)
         self._await(lambda: probe.is_connected, 8_000, "a session")
         number = next(self.numbers)
-        probe.send(b"p %d 0 " % number, number)
+        self._send_text(probe, "p", number, 0)
         self._await(lambda: number in self.answers, 2_000, "an answer")
-        states = [each.state for each in self.life.recorders]
+        states = [each.state for each in self.life.made]
         self._await(
             lambda: all(
                 not each.timers and len(each.sessions) == 1 and each.received == [each.offered] * self.plan.services
@@ -950,6 +808,6 @@ class World(DiskWorld[Plan]):
         return zlib.crc32(text.encode(), zlib.crc32(self.final.content))
 
 
-def run(plan: Plan) -> Result[Plan]:
+def run(plan: NodePlan) -> Result[NodePlan]:
     """Run a plan; an error of the simulation itself is raised."""
     return World(plan).run()

@@ -4,6 +4,8 @@
 may write one by hand, and a failure comes with a short one. It needs greenlet (the extra ``testing``).
 """
 
+from container.testing.simulation.nodes.cluster import NativePlan
+from container.testing.simulation.nodes.disk_world import Step
 from container.testing.simulation.plan import (
     LEADER,
     AskForAck,
@@ -48,6 +50,7 @@ __all__ = [
     "Fault",
     "Finding",
     "LoseImages",
+    "NativePlan",
     "OpenSession",
     "Operation",
     "Pause",
@@ -59,6 +62,7 @@ __all__ = [
     "SlowModule",
     "SnapshotFault",
     "Start",
+    "Step",
     "Stop",
     "TakeSnapshot",
     "expand",

@@ -18,6 +18,7 @@ cdef class ObservedService(ServiceHandler):
     cdef readonly bint has_terminated       # on_terminate was called
     cdef object _on_finding
     cdef object _on_state
+    cdef object _on_behind              # more was logged or committed, if anything: it is called to look
     cdef Cluster _cluster
     cdef bint _is_off                       # its process has ended: what is still called counts no more
     cdef int _find(self, str text) except -1

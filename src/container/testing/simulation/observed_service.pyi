@@ -16,6 +16,7 @@ class ObservedService(ServiceHandler):
         *,
         on_finding: Callable[[str], object],
         on_state: Callable[[int], object],
+        on_behind: Callable[[], object] | None = None,
         index: int = 0,
         position: int = 0,
         probe_every: int = 0,

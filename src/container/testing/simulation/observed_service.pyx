@@ -1,4 +1,6 @@
 """A service between the agent and the service under test: compares what the agent delivers with what was logged."""
+from bisect import bisect_right
+
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
@@ -34,10 +36,14 @@ cdef class ObservedService(ServiceHandler):
     4 session close, 5 leadership term. ``index`` is the next entry. A difference goes to ``on_finding(text)``. After
     each ``probe_every`` events ``on_state(log position)`` is called. ``role`` and ``has_terminated`` are what
     ``on_role_change`` and ``on_terminate`` said last.
+
+    Where ``expected`` grows elsewhere, ``on_behind()`` is called before an event counts as not logged or not committed:
+    it brings ``expected`` and ``limit`` up to date. Such a service begins behind the log position of its start, and
+    not at ``index``.
     """
 
     def __init__(self, ServiceHandler inner not None, list expected not None, *, on_finding, on_state,
-                 Py_ssize_t index=0, int64_t position=0, int64_t probe_every=0):
+                 on_behind=None, Py_ssize_t index=0, int64_t position=0, int64_t probe_every=0):
         self.inner = inner
         self.expected = expected
         self.index = index
@@ -45,6 +51,7 @@ cdef class ObservedService(ServiceHandler):
         self.probe_every = probe_every
         self._on_finding = on_finding
         self._on_state = on_state
+        self._on_behind = on_behind
 
     def switch_off(self):
         """The process of the service has ended: what still unwinds in it is not observed."""
@@ -76,6 +83,8 @@ cdef class ObservedService(ServiceHandler):
     cdef tuple _next(self, int64_t position, str what):
         if self._is_off:
             return None
+        if self._on_behind is not None and (position > self.limit or self.index >= len(self.expected)):
+            self._on_behind()
         if position > self.limit:
             self._find(f"the service has the {what} at log position {position}, and only {self.limit} is committed")
         if self.index >= len(self.expected):
@@ -114,6 +123,10 @@ cdef class ObservedService(ServiceHandler):
 
     cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except? -1:
         self._cluster = cluster
+        if self._on_behind is not None:
+            self.limit = cluster.get_log_position()
+            self.index = bisect_right(self.expected, self.limit, key=_position_of)
+            self.position = <int64_t> self.expected[self.index - 1][0] if self.index > 0 else 0
         self.inner.on_start(cluster, snapshot_image)
         if self.probe_every > 0 and not self._is_off:
             self._on_state(self.position)
@@ -172,6 +185,8 @@ cdef class ObservedService(ServiceHandler):
         return self._end()
 
     cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
+        if self._on_behind is not None and self.probe_every > 0 and not self._is_off:
+            self._on_state(self.position)  # whoever starts from it must have the same
         return self.inner.on_take_snapshot(snapshot_publication)
 
     cdef int on_role_change(self, int32_t new_role) except? -1:
@@ -199,6 +214,10 @@ cdef class ObservedService(ServiceHandler):
 
     cdef int do_background_work(self, int64_t now_ns) except? -1:
         return self.inner.do_background_work(now_ns)
+
+
+def _position_of(entry):
+    return entry[0]
 
 
 def _difference(expected, found):

@@ -236,7 +236,7 @@ _RESULTS: dict[type, tuple[int, ...]] = {
 }
 
 
-def check(plan: Plan) -> None:
+def check(plan: object) -> None:
     """Refuse a plan that cannot be run, or would take days; raise ConfigurationError."""
     if not isinstance(plan, Plan):
         raise ConfigurationError(f"plan={shown(plan)}: must be a Plan")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from container.common.error_texts import message_of
 from container.errors import AgentTermination
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.testing.memory.manual_time import ManualClock
 from container.testing.memory.member_context import MemberContext, boot_time_ns, place
+from container.testing.memory.memory_log import MemoryLog
+from container.testing.memory.memory_member import Service
 from container.testing.memory.memory_transport import MemoryDriver
 from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
 from container.testing.simulation.observed_service import ObservedService
-from container.testing.simulation.simulated_member import EGRESS_CHANNEL, INITIAL_TERM_ID, is_expected
-
-if TYPE_CHECKING:
-    from container.testing.simulation.simulated_cluster import Answer, SimulatedCluster
+from container.testing.simulation.simulated_cluster import Answer, Expected
+from container.testing.simulation.simulated_member import is_expected
 
 _NUMBER = 31
 """The number of its host: no member has it."""
@@ -24,8 +25,37 @@ _LAST_TURNS = 100
 """After the last event: a service may always have background work."""
 
 
-def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
-    """The answers to each session of a service that has the whole log as a leader; its states are compared too."""
+class Agreed(Protocol):
+    """A run, as far as the reference needs it."""
+
+    expected: list[Expected]
+    probe_every: int
+    callback_error_policy: str
+    tolerates: Callable[[BaseException], bool] | None
+
+    @property
+    def channels(self) -> Iterable[str]:
+        """The channels on which clients get answers."""
+
+    @property
+    def findings(self) -> Sequence[object]:
+        """All findings until now."""
+
+    def make_service(self) -> Service:
+        """A new service."""
+
+    def state(self, service: Any, observed: ObservedService) -> Any:
+        """The state of a service."""
+
+    def on_state(self, member: None, position: int, state: Any) -> None:
+        """The reference has a state."""
+
+    def find(self, oracle: str, text: str) -> None:
+        """Note what was found."""
+
+
+def reference_answers(cluster: Agreed, log: MemoryLog, *, app_version: int = 1) -> dict[int, list[Answer]]:
+    """The answers to each session of a service that has the whole ``log`` as a leader; states are compared too."""
     made = cluster.make_service()
     service = ObservedService(
         made if isinstance(made, ServiceHandler) else PythonServiceHandler(made),
@@ -34,7 +64,7 @@ def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
         on_state=lambda position: cluster.on_state(None, position, cluster.state(made, service)),
         probe_every=cluster.probe_every,
     )
-    service.limit = cluster.log.tail_position
+    service.limit = log.tail_position
 
     def on_error(error: BaseException) -> None:
         if not is_expected(error, cluster):
@@ -45,20 +75,22 @@ def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
         driver=MemoryDriver(ManualClock(boot_time_ns(_NUMBER)), counters_capacity=64),
         on_error=on_error,
         callback_error_policy=cluster.callback_error_policy,
+        app_version=app_version,
         log_fragment_limit=1,  # an event in a turn, to which what is sent in it belongs
-        log_term_length=cluster.plan.term_length,
-        log_mtu_length=cluster.plan.mtu_length,
-        log_initial_term_id=INITIAL_TERM_ID,
+        log_term_length=log.term_length,
+        log_mtu_length=log.mtu_length,
+        log_initial_term_id=log.initial_term_id,
     )
     member.context.service_context = MemberContext(made, member.context, place(_NUMBER))
     answers: dict[int, list[Answer]] = {}
     module = member.cm
-    module.connect_egress(0, EGRESS_CHANNEL)
+    for number, channel in enumerate(cluster.channels):
+        module.connect_egress(number, channel)
     try:
         member.start()
         module.join_as_leader()
         assert module.log is not None
-        module.log.extend(cluster.log, cluster.log.tail_position)
+        module.log.extend(log, log.tail_position)
         module.commit()
         turns_left = _LAST_TURNS
         for _ in range(_MOST_TURNS):

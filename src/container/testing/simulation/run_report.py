@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import sys
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import msgspec
 
 from container.common.values import shown
+from container.testing.simulation.nodes.cluster import NativePlan
 from container.testing.simulation.plan import Plan
 from container.testing.simulation.simulated_cluster import Finding
 
-_STORY_LINES = 40
+STORY_LINES = 40
 
 
 class Story:
     """The last lines of a run's story."""
 
-    def __init__(self, lines: int = _STORY_LINES) -> None:
+    def __init__(self, lines: int = STORY_LINES) -> None:
         self.lines: deque[str] = deque(maxlen=lines)
 
     def __call__(self, line: str) -> None:
@@ -32,34 +35,33 @@ def source_of(value: Any) -> str:
     """A plan, or a part of it, as the Python expression that makes it; fields with their defaults are left out."""
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
-    if isinstance(value, msgspec.Struct):
-        fields = [
-            f"{field.name}={source_of(given)}"
-            for field in msgspec.structs.fields(value)
-            if (given := getattr(value, field.name)) != field.default
-        ]
+    if isinstance(value, msgspec.Struct) or is_dataclass(value):
+        fields = [f"{name}={source_of(given)}" for name, given in _given(value)]
         return f"{type(value).__name__}({', '.join(fields)})"
     if isinstance(value, tuple):
         return f"({', '.join(map(source_of, value))}{',' if len(value) == 1 else ''})"
     return repr(value)
 
 
-def script_of(plan: Plan, finding: Finding, service: Any, **arguments: Any) -> str:
+def _given(value: Any) -> list[tuple[str, Any]]:
+    """The fields of a plan, or of a part of it, that do not have their defaults."""
+    fields = msgspec.structs.fields(value) if isinstance(value, msgspec.Struct) else dataclasses.fields(value)
+    return [(field.name, given) for field in fields if (given := getattr(value, field.name)) != field.default]
+
+
+def script_of(plan: Plan | NativePlan, finding: Finding, service: Any, **arguments: Any) -> str:
     """A test in Python that repeats a plan; ``arguments`` are those of ``simulate`` that are not the plan's."""
+    listed, happenings = ("events", plan.events) if isinstance(plan, Plan) else ("operations", plan.operations)
     names = sorted(
-        {type(event).__name__ for event in plan.events}
-        | {type(part).__name__ for event in plan.events for part in _parts(event) if isinstance(part, enum.Enum)}
-        | {"Plan", "simulate"}
+        {type(event).__name__ for event in happenings}
+        | {type(part).__name__ for event in happenings for _, part in _given(event) if isinstance(part, enum.Enum)}
+        | {type(plan).__name__, "simulate"}
     )
     imports = {"container.testing.simulation": set(names)}
-    world = [
-        f"        {field.name}={source_of(given)},"
-        for field in msgspec.structs.fields(plan)
-        if field.name != "events" and (given := getattr(plan, field.name)) != field.default
-    ]
+    world = [f"        {name}={source_of(given)}," for name, given in _given(plan) if name != listed]
     if any("TimeUnit." in line for line in world):
         imports["container.api"] = {"TimeUnit"}
-    events = [f"            {source_of(event)}," for event in plan.events]
+    events = [f"            {source_of(event)}," for event in happenings]
     call, remarks = [_named(service, "MyService", imports)], []
     if call[0] == "MyService" and getattr(service, "__qualname__", "") != "MyService":
         remarks.append(f"    # MyService is {shown(service)}, which a test cannot import.")
@@ -76,10 +78,10 @@ def script_of(plan: Plan, finding: Finding, service: Any, **arguments: Any) -> s
             *(f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())),
             "",
             "",
-            f"def test_{finding.oracle}_of_seed_{plan.seed}():",
-            "    plan = Plan(",
+            f"def test_{finding.oracle.replace(' ', '_')}_of_seed_{plan.seed}():",
+            f"    plan = {type(plan).__name__}(",
             *world,
-            *(["        events=(", *events, "        ),"] if events else []),
+            *([f"        {listed}=(", *events, "        ),"] if events else []),
             "    )",
             *remarks,
             f"    simulate({', '.join(call)})",
@@ -102,12 +104,7 @@ def _named(value: Any, default: str, imports: dict[str, set[str]]) -> str:
     return name
 
 
-def _parts(event: Any) -> list[Any]:
-    fields = msgspec.structs.fields(event)
-    return [given for field in fields if (given := getattr(event, field.name)) != field.default]
-
-
-def report_of(finding: Finding, plan: Plan, story: Sequence[str], script: str, runs: int, repeats: bool) -> str:
+def report_of(finding: Finding, seed: int, shrunk: str, story: Sequence[str], script: str, repeats: bool) -> str:
     """The report of a failed run; ``repeats`` says whether another run of the plan came to the same finding."""
     member = "" if finding.member is None else f" on member {finding.member}"
     position = "" if finding.log_position < 0 else f" at log position {finding.log_position}"
@@ -117,8 +114,7 @@ def report_of(finding: Finding, plan: Plan, story: Sequence[str], script: str, r
             f"{finding.oracle}{member}{position}, after {finding.time_ms:.3f} ms: {finding.text}",
             *remark,
             "",
-            f"Seed {plan.seed}, shrunk to {plan.members} members, {len(plan.operations)} operations and "
-            f"{len(plan.faults)} faults in {runs} runs. Save this as a test:",
+            f"Seed {seed}, shrunk to {shrunk}. Save this as a test:",
             "",
             script,
             *(["The last events:", *story] if story else []),

@@ -17,13 +17,13 @@ from container.api import CloseReason, TimeUnit
 from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.common.differences import shown_apart
 from container.common.values import shown
-from container.service.state_difference import state_difference
 from container.settings.callback_errors import HALT
 from container.testing.memory.memory_log import MemoryLog
 from container.testing.memory.memory_member import Service
 from container.testing.memory.scripted_consensus_module import CancelTimer, ScheduleTimer, SessionMessage
 from container.testing.memory.scripted_messages import ClusterAction, encode, service_session_id
 from container.testing.simulation import plan as plans
+from container.testing.simulation.compared_states import ComparedStates
 from container.testing.simulation.observed_service import ObservedService
 from container.testing.simulation.plan import LEADER, OPERATIONS, Plan
 from container.testing.simulation.scheduler import Scheduler
@@ -123,6 +123,7 @@ class SimulatedCluster:
         self.trace = Trace()
         self.scheduler = Scheduler(self.time, self.draws)
         self.log = self._new_log()
+        self.channels = (EGRESS_CHANNEL,)
         self.entries: list[Entry] = []
         self.expected: list[Expected] = []
         self.commit_position = 0
@@ -132,8 +133,8 @@ class SimulatedCluster:
         self.senders: list[str] = []
         self.service_messages: list[bytes] = []
         self.timers: dict[int, int] = {}
-        self.states: dict[int, tuple[str, Any]] = {}
-        self.snapshots: dict[int, tuple[str, Any]] = {}
+        self.states = ComparedStates("state", is_messages=state is None)
+        self.snapshots = ComparedStates("snapshot", is_messages=True)
         self.reigns: list[Reign] = []
         self.reign: Reign | None = None
         self.waiting: deque[Any] = deque()
@@ -771,23 +772,11 @@ class SimulatedCluster:
         self._compare("snapshot", self.snapshots, member, position, tuple(messages))
 
     def _compare(
-        self, what: str, known: dict[int, tuple[str, Any]], member: SimulatedMember | None, position: int, state: Any
+        self, what: str, known: ComparedStates, member: SimulatedMember | None, position: int, state: Any
     ) -> None:
         whose = "the reference" if member is None else member.whose
-        first, expected = known.setdefault(position, (whose, state))
-        if expected == state:
-            return
-        if what == "snapshot" or self.state_of is None:
-            difference = state_difference(expected, state, run=f"in {first}")
-        else:
-            left, right = shown_apart(expected, state)
-            difference = f"{left} in {first}, {right} now."
-        self.find(
-            what,
-            f"the {what} of {whose} at log position {position} differs from that of {first}. {difference}",
-            member,
-            position,
-        )
+        if difference := known.difference(whose, position, state):
+            self.find(what, difference, member, position)
 
 
 def _requests_apart(one: Any, other: Any) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from container.api import Role
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, EGRESS_STREAM_ID
@@ -55,7 +56,14 @@ class MemberSnapshot(NamedTuple):
     service_message_count: int
 
 
-def is_expected(error: BaseException, cluster: SimulatedCluster) -> bool:
+class Tolerant(Protocol):
+    """Says which errors a test expects."""
+
+    callback_error_policy: str
+    tolerates: Callable[[BaseException], bool] | None
+
+
+def is_expected(error: BaseException, cluster: Tolerant) -> bool:
     """Is this an error that the test said it expects, or one of an event that all members skip?"""
     if cluster.tolerates is not None and cluster.tolerates(error):
         return True

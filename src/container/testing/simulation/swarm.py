@@ -91,13 +91,14 @@ def _operations(draws: random.Random, payloads: Payloads, duration: int, count: 
         elif roll < churn + snapshots:
             found.append(plans.TakeSnapshot(at=int(at)))
         elif roll < churn + snapshots + from_services:
-            found.append(plans.SendFromService(at=int(at), payload=_payload(draws, payloads)))
+            found.append(plans.SendFromService(at=int(at), payload=payload_of(draws, payloads)))
         else:
-            found.append(plans.Send(at=int(at), client=client, payload=_payload(draws, payloads)))
+            found.append(plans.Send(at=int(at), client=client, payload=payload_of(draws, payloads)))
     return found
 
 
-def _payload(draws: random.Random, payloads: Payloads) -> bytes:
+def payload_of(draws: random.Random, payloads: Payloads) -> bytes:
+    """A message of a client: mostly one of ``payloads``, or a damaged one; random bytes without any."""
     if payloads and draws.random() < 0.95:
         return _drawn(draws, payloads)
     if draws.random() < 0.1:

@@ -1,4 +1,4 @@
-"""What simulations over a disk have in common: plans, crashes, calls of the disk that fail, and the run of a plan."""
+"""The common part of simulations over a disk: plans, crashes, calls of the disk that fail, and the run of a plan."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Protocol, Self
 
 from container.testing.memory.manual_time import ManualClock
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
+from container.testing.simulation.nodes.recorded import Violation
 from container.testing.simulation.virtual_time import Draws
-from tests.sim.archive_oracle import Violation
 
 MS = 1_000_000
 SECTOR, PAGE = 512, 4096
@@ -26,11 +26,11 @@ CAPACITY = 1 << 40
 """Bytes of the disk while it is not full."""
 ARCHIVE_ID = 42
 PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, IndexError, KeyError, AssertionError)
-"""What no failure of a disk excuses."""
+"""Errors that no failure of a disk excuses."""
 
 
 @dataclass(frozen=True)
-class Operation:
+class Step:
     """One step of a plan."""
 
     number: int
@@ -45,9 +45,14 @@ class DiskPlan:
     seed: int
     level: int
     window: int
-    """Of a publication, in bytes."""
+    """The window of a publication, in bytes."""
     segment_length: int
-    operations: tuple[Operation, ...]
+    operations: tuple[Step, ...]
+
+    def numbers(self, last: int) -> list[int]:
+        """Those of the operations up to the one with the number ``last``, in the order in which they are done."""
+        numbers = [each.number for each in self.operations]
+        return numbers[: numbers.index(last) + 1] if last in numbers else []
 
     def only(self, numbers: Sequence[int]) -> Self:
         """The plan without the other operations."""
@@ -63,15 +68,15 @@ def swarm(draw: random.Random, kinds: Mapping[str, float], always: Sequence[str]
     }
 
 
-def operations(draw: random.Random, weights: Mapping[str, float], first: str, count: int) -> Iterator[Operation]:
+def operations(draw: random.Random, weights: Mapping[str, float], first: str, count: int) -> Iterator[Step]:
     """So many operations by their weights, behind the first; each has its seed drawn when it is taken."""
     kinds = draw.choices(list(weights), list(weights.values()), k=count)
-    return (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate([first, *kinds]))
+    return (Step(number, kind, draw.getrandbits(48)) for number, kind in enumerate([first, *kinds]))
 
 
 @dataclass
 class Result[P: DiskPlan]:
-    """What came of a plan."""
+    """The result of a plan."""
 
     plan: P
     stats: Counter[str]
@@ -82,13 +87,13 @@ class Result[P: DiskPlan]:
     digest: int = 0
 
 
-class DiskWorld[P: DiskPlan](ABC):
-    """One plan's run over a simulated disk, whose calls crash and fail as the plan says."""
+class Machine[P: DiskPlan](ABC):
+    """A machine with a simulated disk, whose calls crash and fail as the plan says."""
 
     FAULTS: ClassVar[Sequence[tuple[str, int]]]
     """Calls of the disk, and how they may fail."""
     MOST_CALLS: ClassVar[int]
-    """Before the one that fails there are fewer than so many of its kind."""
+    """Fewer than so many calls of a kind come before the one that fails."""
 
     def __init__(self, plan: P, directory: str) -> None:
         self.plan = plan
@@ -109,27 +114,10 @@ class DiskWorld[P: DiskPlan](ABC):
         self.failed_force_of: int | None = None
         self.tokens = itertools.count(1)
         self.storage: SimulatedStorage = self.disk.process()
-        """Of the process that runs, or ran last."""
+        """The storage of the process that runs, or ran last."""
         self.storage.make_directory(directory)
         self.storage.force_directory("/")
         self.storage.kill(self.draws)
-
-    @abstractmethod
-    def boot(self) -> None:
-        """The first start."""
-
-    @abstractmethod
-    def do(self, operation: Operation) -> None:
-        """Do one step of the plan."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Let all be well again, and look at what is left."""
-
-    @property
-    @abstractmethod
-    def digest(self) -> int:
-        """Of all that was seen: equal for runs that did the same."""
 
     @abstractmethod
     def _crash(self) -> None:
@@ -145,7 +133,7 @@ class DiskWorld[P: DiskPlan](ABC):
 
     @contextlib.contextmanager
     def _uncounted(self) -> Iterator[None]:
-        """What calls the disk here is no part of the run: no call of it crashes or fails."""
+        """Keep calls of the disk out of the run: none of them crashes or fails."""
         on_latency, self.disk.on_latency = self.disk.on_latency, None
         yield
         self.disk.on_latency = on_latency
@@ -170,7 +158,7 @@ class DiskWorld[P: DiskPlan](ABC):
         }
 
     def _error_handler(self, storage: SimulatedStorage) -> Callable[[BaseException], None]:
-        """Of the process whose storage it is."""
+        """Make the error handler of the process whose storage it is."""
 
         def on_error(error: BaseException) -> None:
             if not storage.is_dead:  # what a process that is gone would report, nobody reads
@@ -179,8 +167,10 @@ class DiskWorld[P: DiskPlan](ABC):
         return on_error
 
     def _release(self, storage: SimulatedStorage, mark_file: str) -> None:
-        """What an operator does behind a start that was killed between its claim of a mark file and its first sign of
-        life; there is no telling such a one from one that goes on."""
+        """Free a mark file as an operator does, after a start was killed between its claim and its first sign of life.
+
+        Such a start looks like one that is alive.
+        """
         file = storage.open_file(mark_file, 0)
         file.write(bytes(8), 16)
         file.force(with_metadata=True)
@@ -254,6 +244,27 @@ class DiskWorld[P: DiskPlan](ABC):
     def _do_cut(self, draw: random.Random) -> None:
         self._do_crash(draw, is_power_cut=True)
 
+
+class DiskWorld[P: DiskPlan](Machine[P]):
+    """One plan's run over a simulated disk."""
+
+    @abstractmethod
+    def boot(self) -> None:
+        """The first start."""
+
+    @abstractmethod
+    def do(self, operation: Step) -> None:
+        """Do one step of the plan."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Let all be well again, and look at what is left."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> int:
+        """A number for all that was seen: equal for runs that did the same."""
+
     def run(self) -> Result[P]:
         """Run the plan; an error of the simulation itself is raised."""
         return run_world(self)
@@ -270,7 +281,7 @@ class PlannedWorld[P: DiskPlan](Protocol):
     def boot(self) -> None:
         """The first start."""
 
-    def do(self, operation: Operation) -> None:
+    def do(self, operation: Step) -> None:
         """Do one step of the plan."""
 
     def finish(self) -> None:
@@ -278,7 +289,7 @@ class PlannedWorld[P: DiskPlan](Protocol):
 
     @property
     def digest(self) -> int:
-        """Of all that was seen: equal for runs that did the same."""
+        """A number for all that was seen: equal for runs that did the same."""
 
 
 def run_world[P: DiskPlan](world: PlannedWorld[P]) -> Result[P]:
@@ -308,18 +319,3 @@ def _run[P: DiskPlan](world: PlannedWorld[P]) -> Result[P]:
     except Violation as violation:
         return Result(world.plan, world.stats, world.log, violation, last)
     return Result(world.plan, world.stats, world.log, last=last, digest=world.digest)
-
-
-def report(result: Result[Any], seed: int, *, word: str, settings: str) -> str:
-    """What was found, how to see it again, and what had happened; ``word`` is that of ``./run sim``."""
-    violation = result.violation
-    assert isinstance(violation, Violation)
-    plan = result.plan
-    keep = ",".join(str(each.number) for each in plan.operations if each.number <= result.last)
-    lines = [
-        str(violation),
-        f"level {plan.level}, {settings}",
-        f"run it again: ./run sim {word} --first {seed} --seeds 1 --keep {keep}",
-        *(f"  {line}" for line in result.log[-60:]),
-    ]
-    return "\n".join(lines)
