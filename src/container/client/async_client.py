@@ -1,4 +1,4 @@
-"""The client of the cluster for asyncio: :func:`aconnect` and the client that it makes."""
+"""The client of the cluster for asyncio."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Inbox:
 
 
 class AsyncAeronCluster:
-    """A session with the cluster for one event loop; made by :func:`aconnect`.
+    """A session with the cluster for one event loop; made by :meth:`connect`.
 
     Everything here is called on the event loop's thread, and says so when it is not. A thread of its own polls
     the cluster and keeps the session alive, so a loop that is busy for a while does not lose it.
@@ -187,7 +187,7 @@ class AsyncAeronCluster:
         max_waiting_bytes: int,
         resend: bool = False,
     ) -> None:
-        """Take over a connected client; use :func:`aconnect`."""
+        """Take over a connected client; use :meth:`connect`."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._cluster = cluster
@@ -208,6 +208,45 @@ class AsyncAeronCluster:
         self._poller.start()
         forks.own(self)
 
+    @staticmethod
+    def connect(
+        context: ClientContext | None = None,
+        *,
+        correlate: Correlate | None = None,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        resend: bool = False,
+        **settings: Unpack[ClientSettings],
+    ) -> _Connecting:
+        """Connect for asyncio: ``async with AsyncAeronCluster.connect(...) as client``, or ``await`` it.
+
+        It returns a coroutine, which ``asyncio.create_task`` takes, to connect beside other tasks.
+
+        Args:
+            context: the settings, and ``settings`` replace some of it; without one ``settings`` come before the
+                environment, as for :meth:`AeronCluster.connect`. The listener's methods are called on the event loop's
+                thread; ``on_message`` never would be, and one that has it is refused.
+            correlate: given a message's payload, returns the key of the request that it answers, which must be
+                hashable, or None for a message that is not a reply. :meth:`AsyncAeronCluster.request` needs it.
+            max_waiting: messages that may wait to be taken, see :class:`AsyncAeronCluster`.
+            max_waiting_bytes: bytes of them; one message more may be there.
+            resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
+
+        Raise as :meth:`AeronCluster.connect`, and close what was opened when the connect is cancelled.
+        """
+        check_threads("AsyncAeronCluster")
+        check_context(context)
+        check_count("max_waiting", max_waiting)
+        check_count("max_waiting_bytes", max_waiting_bytes)
+        check_requests(correlate, resend)
+        if context is None:
+            settings = {"listener": _AsyncListener(), **settings}
+        context = context_of(context, settings, "correlate", "max_waiting", "max_waiting_bytes", "resend")
+        listener = check_async_listener("AsyncAeronCluster.connect", context.listener)
+        return _Connecting(
+            lambda: connect_session(context, listener, correlate, max_waiting, max_waiting_bytes, resend)
+        )
+
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
         self._thread_id = 0  # the check for the thread refuses what uses it
@@ -220,7 +259,9 @@ class AsyncAeronCluster:
         poller = getattr(self, "_poller", None)
         if poller is not None and not poller.is_ended:
             poller.stop()
-            warnings.warn(f"unclosed {self!r}: use 'async with aconnect(...)'", ResourceWarning, stacklevel=2)
+            warnings.warn(
+                f"unclosed {self!r}: use 'async with AsyncAeronCluster.connect(...)'", ResourceWarning, stacklevel=2
+            )
 
     @property
     def cluster_session_id(self) -> int:
@@ -337,7 +378,7 @@ class AsyncAeronCluster:
         A new leader will not answer what the last one was sent. So with a new leader an ``idempotent`` request is sent
         again, before anything else and in the order in which the requests were sent first, once to each leader; the
         service may carry it out twice. Another one ends with LeaderChangedError as soon as its leader is lost. None
-        leaves it to the ``resend`` of :func:`aconnect`.
+        leaves it to the ``resend`` of :meth:`connect`.
 
         Raises:
             LeaderChangedError: the leader that it was sent to is lost, or leads no longer.
@@ -345,7 +386,7 @@ class AsyncAeronCluster:
             RequestTimedOutError: no reply in time; the request may have been processed anyway.
             RequestClosedError: the client gets closed, and the request may have been processed.
             ClosedError: the client is closed already.
-            ConfigurationError: :func:`aconnect` was given no ``correlate``.
+            ConfigurationError: :meth:`connect` was given no ``correlate``.
             ClusterError: a reply with that key may still come: to a request that waits, that ended without its reply
                 (the last 65,536 are remembered, until the session ends), or that was sent again.
         """
@@ -368,7 +409,7 @@ class AsyncAeronCluster:
 
     def _open_request(self, buffers: tuple[Buffer, ...], key: Hashable, idempotent: bool | None) -> _AwaitedRequest:
         if self._correlate is None:
-            raise ConfigurationError("request() needs a function that finds a reply's key: aconnect(correlate=...)")
+            raise ConfigurationError("request() needs a function that finds a reply's key: connect(correlate=...)")
         check_key(key)
         if key in self._requests:
             raise ClusterError(f"a request with key {key!r} is already waiting for its reply")
@@ -550,7 +591,7 @@ class AsyncAeronCluster:
 
 
 class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
-    """The result of :func:`aconnect`: a coroutine, for ``await`` and tasks, that can be used in ``async with``."""
+    """The result of :meth:`AsyncAeronCluster.connect`: a coroutine, for ``await``, tasks and ``async with``."""
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, AsyncAeronCluster]]) -> None:
         self._connect = connect
@@ -594,46 +635,9 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
 
 def _not_awaited(name: str) -> str:
     return (
-        f"{name} is the client's, and aconnect() has not connected one yet: write "
-        "'async with aconnect(...) as client', or 'client = await aconnect(...)'"
+        f"{name} is the client's, and connect() has not connected one yet: write "
+        "'async with AsyncAeronCluster.connect(...) as client', or 'client = await AsyncAeronCluster.connect(...)'"
     )
-
-
-def aconnect(
-    context: ClientContext | None = None,
-    *,
-    correlate: Correlate | None = None,
-    max_waiting: int = MAX_WAITING,
-    max_waiting_bytes: int = MAX_WAITING_BYTES,
-    resend: bool = False,
-    **settings: Unpack[ClientSettings],
-) -> _Connecting:
-    """Connect for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
-
-    It returns a coroutine, so ``asyncio.create_task(aconnect(...))`` connects beside other tasks.
-
-    Args:
-        context: the settings, and ``settings`` replace some of it; without one ``settings`` come before the
-            environment, as for :meth:`AeronCluster.connect`. The listener's methods are called on the event loop's
-            thread; ``on_message`` never would be, and one that has it is refused.
-        correlate: given a message's payload, returns the key of the request that it answers, which must be
-            hashable, or None for a message that is not a reply. :meth:`AsyncAeronCluster.request` needs it.
-        max_waiting: messages that may wait to be taken, see :class:`AsyncAeronCluster`.
-        max_waiting_bytes: bytes of them; one message more may be there.
-        resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
-
-    Raise as :meth:`AeronCluster.connect`, and close what was opened when the connect is cancelled.
-    """
-    check_threads("aconnect()")
-    check_context(context)
-    check_count("max_waiting", max_waiting)
-    check_count("max_waiting_bytes", max_waiting_bytes)
-    check_requests(correlate, resend)
-    if context is None:
-        settings = {"listener": _AsyncListener(), **settings}
-    context = context_of(context, settings, "correlate", "max_waiting", "max_waiting_bytes", "resend")
-    listener = check_async_listener("aconnect", context.listener)
-    return _Connecting(lambda: connect_session(context, listener, correlate, max_waiting, max_waiting_bytes, resend))
 
 
 def check_async_listener(name: str, listener: object) -> EgressListener:
@@ -658,8 +662,10 @@ async def connect_session(
     *,
     patience_ns: int = 0,
 ) -> AsyncAeronCluster:
-    """Connect as :func:`aconnect` does, with arguments that are checked. With ``patience_ns`` give up also when a step
-    is unanswered for so long."""
+    """Connect as :meth:`AsyncAeronCluster.connect` does, with arguments that are checked.
+
+    With ``patience_ns`` give up also when a step is unanswered for that long.
+    """
     connecting = await _begin(context)
     try:
         if patience_ns > 0:

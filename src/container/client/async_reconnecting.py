@@ -1,4 +1,4 @@
-"""The client for asyncio that connects again when its session ends: :func:`areconnecting`."""
+"""The client for asyncio that connects again when its session ends."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class _Listener(EgressListener):
 
 
 class AsyncReconnectingClient(ReconnectingBase):
-    """A client of the cluster for one event loop that outlives its sessions; made by :func:`areconnecting`.
+    """A client of the cluster for one event loop that outlives its sessions; made by :meth:`connect`.
 
     While there is no session, messages wait in an outbox, in their order, and each within its time limit. A message
     that a session has accepted is not sent again, as it may have been processed; a request is, if it is idempotent.
@@ -138,7 +138,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         listener: EgressListener | None,
         driver: LastingDriver | None = None,
     ) -> None:
-        """Use :func:`areconnecting`."""
+        """Use :meth:`connect`."""
         now_ns = time.monotonic_ns()
         super().__init__(context, policy, outbox, callbacks, resend=resend, driver=driver, now_ns=now_ns)
         self._connect = connect
@@ -152,6 +152,69 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[AsyncAeronCluster] | None = None  # beside the session
+
+    @staticmethod
+    def connect(
+        context: ClientContext | None = None,
+        *,
+        correlate: Correlate | None = None,
+        resend: bool = False,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        policy: ReconnectPolicy | None = None,
+        callbacks: ConnectionListener | None = None,
+        outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
+        outbox_messages: int = 1_000,
+        outbox_bytes: int = 16 * 1024 * 1024,
+        resolve: Callable[[], str] | None = None,
+        **settings: Unpack[ClientSettings],
+    ) -> AsyncReconnectingClient:
+        """A client that connects again: ``async with AsyncReconnectingClient.connect(...) as client``.
+
+        Args:
+            context: as for :meth:`AsyncAeronCluster.connect`, and so are ``correlate``, ``max_waiting``,
+                ``max_waiting_bytes`` and ``settings``. Each attempt may take the message timeout. As many messages of
+                earlier sessions are kept: the last. The client of the transport cannot be shared.
+            resend: whether requests that do not say so themselves (``idempotent``) are sent again.
+            policy: how long to wait between attempts, and how long to try.
+            callbacks: is notified of sessions and leaders.
+            outbox_policy: what becomes of a message for which the outbox has no room.
+            outbox_messages: messages that may wait to be sent.
+            outbox_bytes: bytes of them.
+            resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose
+                names the driver resolves again. When it raises OSError the attempt has failed.
+
+        Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the first attempts.
+        """
+        check_threads("AsyncReconnectingClient")
+        check_count("max_waiting", max_waiting)
+        check_count("max_waiting_bytes", max_waiting_bytes)
+        check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
+        check_requests(correlate, resend)
+        base = context_of(context, settings, "max_waiting", "max_waiting_bytes", *KEYWORDS)
+        check_not_shared(base)
+        given = base.listener if context is not None or "listener" in settings else None
+        inner = None if given is None else check_async_listener("AsyncReconnectingClient.connect", given)
+
+        driver = LastingDriver()
+
+        async def attempt(listener: EgressListener, patience_ns: int) -> AsyncAeronCluster:
+            renewed = replace(await asyncio.to_thread(attempt_context, base, resolve, driver), listener=listener)
+            return await connect_session(
+                renewed, listener, correlate, max_waiting, max_waiting_bytes, resend, patience_ns=patience_ns
+            )
+
+        return AsyncReconnectingClient(
+            attempt,
+            base,
+            ReconnectPolicy() if policy is None else policy,
+            Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
+            ConnectionListener() if callbacks is None else callbacks,
+            resend=resend,
+            left=Inbox(max_waiting, max_waiting_bytes),
+            listener=inner,
+            driver=driver,
+        )
 
     def __repr__(self) -> str:
         return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
@@ -273,7 +336,7 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     def _limit(self, timeout: float | None) -> float:
         if self._supervisor is None:
-            raise ClosedError("the client is not connected yet: use 'async with areconnecting(...)'")
+            raise ClosedError("the client is not connected yet: use 'async with AsyncReconnectingClient.connect(...)'")
         return limit_s(timeout, self._context.message_timeout)
 
     # One message after the other: who has the turn sends, and what waits in the outbox waits for its turn.
@@ -614,66 +677,3 @@ def _fail(entry: OutboxEntry, error: ContainerError) -> None:
     """Give the error to those who wait for the entry's turn."""
     if _is_waiting(entry):
         entry.item.set_exception(error)
-
-
-def areconnecting(
-    context: ClientContext | None = None,
-    *,
-    correlate: Correlate | None = None,
-    resend: bool = False,
-    max_waiting: int = MAX_WAITING,
-    max_waiting_bytes: int = MAX_WAITING_BYTES,
-    policy: ReconnectPolicy | None = None,
-    callbacks: ConnectionListener | None = None,
-    outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
-    outbox_messages: int = 1_000,
-    outbox_bytes: int = 16 * 1024 * 1024,
-    resolve: Callable[[], str] | None = None,
-    **settings: Unpack[ClientSettings],
-) -> AsyncReconnectingClient:
-    """A client that connects again: ``async with areconnecting(...) as client``.
-
-    Args:
-        context: as for :func:`aconnect`, and so are ``correlate``, ``max_waiting``, ``max_waiting_bytes`` and
-            ``settings``. Each attempt may take the message timeout. As many messages of earlier sessions are kept: the
-            last. The client of the transport cannot be shared.
-        resend: whether requests that do not say so themselves (``idempotent``) are sent again.
-        policy: how long to wait between attempts, and how long to try.
-        callbacks: is notified of sessions and leaders.
-        outbox_policy: what becomes of a message for which the outbox has no room.
-        outbox_messages: messages that may wait to be sent.
-        outbox_bytes: bytes of them.
-        resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose names
-            the driver resolves again. When it raises OSError the attempt has failed.
-
-    Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the first attempts.
-    """
-    check_threads("areconnecting()")
-    check_count("max_waiting", max_waiting)
-    check_count("max_waiting_bytes", max_waiting_bytes)
-    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
-    check_requests(correlate, resend)
-    base = context_of(context, settings, "max_waiting", "max_waiting_bytes", *KEYWORDS)
-    check_not_shared(base)
-    given = base.listener if context is not None or "listener" in settings else None
-    inner = None if given is None else check_async_listener("areconnecting", given)
-
-    driver = LastingDriver()
-
-    async def connect(listener: EgressListener, patience_ns: int) -> AsyncAeronCluster:
-        attempt = replace(await asyncio.to_thread(attempt_context, base, resolve, driver), listener=listener)
-        return await connect_session(
-            attempt, listener, correlate, max_waiting, max_waiting_bytes, resend, patience_ns=patience_ns
-        )
-
-    return AsyncReconnectingClient(
-        connect,
-        base,
-        ReconnectPolicy() if policy is None else policy,
-        Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
-        ConnectionListener() if callbacks is None else callbacks,
-        resend=resend,
-        left=Inbox(max_waiting, max_waiting_bytes),
-        listener=inner,
-        driver=driver,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
@@ -14,27 +14,16 @@ from container.archive.client.archive_session import (
     READ_LIMIT,
     ArchiveSession,
     SignalConsumer,
+    context_of,
     continued_channel,
     own_client,
 )
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
-from container.errors import ArchiveError, ConfigurationError
+from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
 from container.transport.transport_seam import Client
-
-if TYPE_CHECKING:
-    from container.archive.client.async_aeron_archive import Connecting
-
-
-def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
-    """The context, or one of these settings."""
-    if context is None:
-        return ArchiveClientContext(**settings)
-    if settings:
-        raise ConfigurationError(f"give a context or settings, not both: {', '.join(sorted(settings))}")
-    return context
 
 
 class AeronArchive(
@@ -98,23 +87,6 @@ class AeronArchive(
                 owned.close()
             raise
         return cls(connection, idle_strategy, owned)
-
-    @staticmethod
-    def aconnect(
-        context: ArchiveClientContext | None = None,
-        *,
-        client: Client | None = None,
-        aeron_dir: str | os.PathLike[str] | None = None,
-        on_signal: SignalConsumer | None = None,
-        **settings: Any,
-    ) -> Connecting:
-        """Open a session for asyncio: ``async with AeronArchive.aconnect(...) as archive``, or ``await`` it.
-
-        Arguments and errors as for :meth:`connect`; the session is an :class:`AsyncAeronArchive`.
-        """
-        from container.archive.client.async_aeron_archive import Connecting
-
-        return Connecting(context_of(context, settings), client, aeron_dir, on_signal)
 
     def reconnect(self) -> None:
         """Open a new session, with new streams, in place of one that is lost or not. Waits and raises as
