@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import enum
 import importlib
+import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from container import ClusteredService
+from container.testing import MemoryMember
 from tests.documents import ROOT, all_blocks
 from tests.public_names import LIST, as_text, public_names
 
@@ -27,6 +32,48 @@ def test_the_list_has_all_public_names() -> None:
 def test_each_module_of_the_reference_says_what_it_is() -> None:
     for name in NAMES:
         assert (importlib.import_module(name).__doc__ or "").strip(), name
+
+
+INTERFACES = {
+    *("ClusteredService", "ConnectionListener", "ControlledEgressListener", "EgressListener", "PoolListener"),
+    *("AcceptAll", "AllowAll", "Authenticator", "AuthorisationService", "CredentialsSupplier", "DenyAll"),
+    *("ClientSession", "Cluster", "Header", "MessageBuffer", "SessionMessages"),
+    *("SessionProxy", "SnapshotImage", "SnapshotPublication"),
+}
+"""Classes that users derive from, whose objects a callback gets, or that are valid during one call alone."""
+
+
+def test_an_object_of_a_public_class_says_what_it_is() -> None:
+    classes: dict[str, Any] = {
+        name: getattr(importlib.import_module(module), name) for module, names in NAMES.items() for name in names
+    }
+    lacking = {
+        name
+        for name, value in classes.items()
+        if inspect.isclass(value)
+        and not issubclass(value, BaseException | enum.Enum)
+        and value.__repr__ is object.__repr__
+    }
+    assert lacking == INTERFACES
+
+
+class Seeing(ClusteredService):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def on_start(self, cluster: Any, snapshot_image: Any) -> None:
+        self.cluster = cluster
+
+    def on_session_message(self, session: Any, timestamp: int, buffer: Any, header: Any) -> None:
+        self.seen += map(repr, (self.cluster, session, buffer, header))
+
+
+def test_the_objects_that_a_callback_gets_say_what_they_are() -> None:
+    with MemoryMember(Seeing) as member:
+        member.open_session().send(b"hello")
+        cluster, session, buffer, header = member.service.seen
+    assert cluster == f"<Cluster member_id=0 LEADER log_position={member.log_position}>"
+    assert [text.split()[0] for text in (session, buffer, header)] == ["<ClientSession", "<MessageBuffer", "<Header"]
 
 
 def imports_that_are_not_public(code: str) -> list[str]:

@@ -63,9 +63,9 @@ _RESULT_NAMES = {
 }
 
 MAX_WAITING = 65_536
-"""Messages that may wait to be taken, unless said otherwise."""
+"""Default limit of messages that wait to be taken."""
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes of them."""
+"""Default limit of their bytes."""
 
 
 class AdminResponse(NamedTuple):
@@ -79,7 +79,7 @@ class AdminResponse(NamedTuple):
 
 
 class _AdminKey(int):
-    """The correlation id of an admin request, among the keys of requests: equal to no key of a user's."""
+    """The correlation id of an admin request, among the keys of requests: never equal to a user's key."""
 
     __slots__ = ()
 
@@ -91,7 +91,8 @@ class _AdminKey(int):
 
 
 class _AwaitedRequest(Request):
-    """A request and the future that gets its reply. It ends on the loop's thread, which alone knows what has come."""
+    """A request and the future that gets its reply. It ends on the loop's thread: only that one knows which messages
+    have come."""
 
     __slots__ = ("reply",)
 
@@ -115,7 +116,7 @@ class _AsyncListener(EgressListener):
     def on_extension_message(
         self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
     ) -> None:
-        """Ignore it: there is nobody to raise an error to."""
+        """Ignore it: nobody would get the error."""
 
 
 class Inbox:
@@ -127,13 +128,13 @@ class Inbox:
         self._max_bytes = max_bytes
         self._messages: deque[EgressMessage] = deque()
         self._bytes = 0
-        self._missed = 0  # since the last one
+        self._missed = 0  # since the last message
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def put(self, message: EgressMessage) -> bool:
-        """False when it was dropped: only one that was read although there was no room can be."""
+        """Append a message; return False if it was dropped, as one may be that was read although there was no room."""
         if message.is_over and (len(self) >= self._max_messages or self._bytes >= self._max_bytes):
             self.dropped += 1
             self._missed += 1
@@ -156,7 +157,7 @@ class Inbox:
             self._messages[0].missed += oldest.missed + 1
 
     def take(self) -> EgressMessage:
-        """The oldest; IndexError when there is none."""
+        """Remove and return the oldest message; raise IndexError when there is none."""
         message = self._messages.popleft()
         self._bytes -= len(message.payload)
         return message
@@ -165,7 +166,7 @@ class Inbox:
 class AsyncAeronCluster:
     """A session with the cluster for one event loop; made by :meth:`connect`.
 
-    Everything here is called on the event loop's thread, and says so when it is not. A thread of its own polls
+    Call everything here on the event loop's thread; another thread is refused. A thread of its own polls
     the cluster and keeps the session alive, so a loop that is busy for a while does not lose it.
 
     **A message that is accepted is not yet processed**, and may be lost when the leader changes: only the
@@ -194,10 +195,10 @@ class AsyncAeronCluster:
         self._listener = listener
         self._correlate = correlate
         self._inbox = Inbox(max_waiting, max_waiting_bytes)
-        self._taken: deque[Any] = deque()  # what the poller has read, and is not handled yet
+        self._taken: deque[Any] = deque()  # read by the poller, and not handled yet
         self._receivers: set[asyncio.Future[None]] = set()
         self._table = RequestTable(None, resend=resend)  # correlate() is called here, on the loop's thread
-        self._requests: dict[Hashable, asyncio.Future[bytes]] = {}  # those too that wait to be sent
+        self._requests: dict[Hashable, asyncio.Future[bytes]] = {}  # including those that wait to be sent
         self._admin_requests: dict[int, asyncio.Future[AdminResponse]] = {}
         self._sending = asyncio.Lock()
         self._sends = 0
@@ -310,7 +311,7 @@ class AsyncAeronCluster:
 
     @property
     def unmatched_replies(self) -> int:
-        """Replies for which nobody waited any more: their request had ended."""
+        """Replies that came after their request had ended."""
         return self._table.counts.unmatched
 
     @property
@@ -456,7 +457,7 @@ class AsyncAeronCluster:
     def __aiter__(self) -> AsyncIterator[EgressMessage]:
         """Iterate over the service's messages, except replies to requests, until the client is closed.
 
-        Several tasks may iterate at once: each message goes to one of them, in the order of their coming.
+        Several tasks may iterate at once: each message goes to one of them, in the order of arrival.
         """
         return self
 
@@ -494,7 +495,7 @@ class AsyncAeronCluster:
             while self._taken:
                 self._handle(self._taken.popleft())
         finally:
-            if self._taken:  # what leaves here is meant for the loop, such as KeyboardInterrupt
+            if self._taken:  # an exception that leaves here is meant for the loop, such as KeyboardInterrupt
                 self._loop.call_soon(self._drain)
         if self._poller.is_ended and not self._is_closed:
             self._end()
@@ -522,7 +523,7 @@ class AsyncAeronCluster:
             if key is None:
                 return False
             self._table.answer(self.cluster_session_id, key, message.payload)
-        except Exception as error:  # of a key that cannot be hashed or compared as well
+        except Exception as error:  # also that of a key that cannot be hashed or compared
             self._report("correlate() failed; the message is taken for no reply", error)
             return False
         return True
@@ -543,7 +544,7 @@ class AsyncAeronCluster:
     # Closing
 
     def _end_because(self, reason: str) -> None:
-        """Let the session end for a reason of those who use it; do not wait."""
+        """Let the session end for a reason of its owner; do not wait."""
         self._poller.stop(reason)
 
     async def aclose(self) -> None:
@@ -599,7 +600,7 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
 
     @cached_property
     def _connecting(self) -> Coroutine[Any, Any, AsyncAeronCluster]:
-        # Made when it is awaited, so that one that never is needs no warning: it has opened nothing.
+        # Made when it is awaited. A connect that never is has opened nothing, and needs no warning.
         return self._connect()
 
     def __await__(self) -> Generator[Any, Any, AsyncAeronCluster]:
@@ -625,7 +626,7 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
     ) -> None:
         await self._client.aclose()
 
-    if not TYPE_CHECKING:  # which knows that there is no more
+    if not TYPE_CHECKING:  # a type checker knows all attributes
 
         def __getattr__(self, name: str) -> NoReturn:
             if hasattr(AsyncAeronCluster, name) and not name.startswith("_"):
@@ -641,7 +642,8 @@ def _not_awaited(name: str) -> str:
 
 
 def check_async_listener(name: str, listener: object) -> EgressListener:
-    """Refuse a listener that would never be called, with a ConfigurationError; ``name`` is who refuses it."""
+    """Refuse a listener that would never be called, with a ConfigurationError; ``name`` is the function that refuses
+    it."""
     if not isinstance(listener, EgressListener):
         raise ConfigurationError(f"{name}() takes an EgressListener in Python, not {listener!r}")
     if getattr(listener.on_message, "__func__", None) is not EgressListener.on_message:
@@ -701,7 +703,7 @@ def request_timeout(key: Hashable, limit: float, *, is_sent: bool) -> TimedOutEr
 
 
 def _waker(client: AsyncAeronCluster) -> Callable[[ClientPoller], None]:
-    """Called by the poller's thread; it does not keep the client alive, so that one that is forgotten ends."""
+    """Return a function for the poller's thread. It does not keep the client alive, so that a forgotten client ends."""
     loop, reference = asyncio.get_running_loop(), weakref.ref(client)
 
     def drain() -> None:
@@ -720,6 +722,6 @@ def _settle[T](future: asyncio.Future[T], result: T) -> None:
 
 
 def _forget(future: asyncio.Future[Any]) -> None:
-    """Nobody awaits it any more: keep asyncio from reporting its error as never retrieved."""
+    """Drop a future that nobody awaits any more, and keep asyncio from reporting its error as never retrieved."""
     if not future.cancel() and not future.cancelled():
         future.exception()

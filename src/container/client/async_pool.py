@@ -777,7 +777,7 @@ class AsyncSessionPool:
         if self._sends % _SENDS_BEFORE_A_PAUSE == 0:
             await asyncio.sleep(0)  # a loop that only sends would starve the other tasks
 
-    # What comes from the thread
+    # News from the thread
 
     def _drain(self) -> None:
         self._taken.extend(self._thread.take())

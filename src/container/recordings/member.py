@@ -277,7 +277,7 @@ class Member:
             as :meth:`log`.
         """
         archive_dir, cluster_dir = self.archive, self.cluster
-        # What a manifest names is there, and what is copied beside it later only knows more.
+        # All files that a manifest names are there, and files copied beside it later only know more.
         shipped = self.shipped()
         # In this order: what is committed at the first moment is recorded at the second, and a recording that has no
         # counter any more has its end in the catalog.
@@ -295,7 +295,8 @@ class Member:
             for entry in entries
             if entry.is_term and entry.is_valid and entry.recording_id == descriptor.recording_id
         ]
-        # Of this member's own terms and snapshots: standby snapshots may be of what it has not yet got.
+        # Count this member's own terms and snapshots: a standby snapshot may be of a log that the member does not have
+        # yet.
         shown = committed_position(entry for entry in entries if entry.is_term or entry.is_snapshot) if terms else start
         # A backup's recording log has what the leader's has: its log may never have come so far.
         is_lost = recorded < shown and not is_running and shipped is None and not live.is_backup(cluster_dir)

@@ -98,8 +98,8 @@ class AeronArchive(
         self._connection.connect(self._idle)
 
     def check_for_error_response(self) -> None:
-        """Raise ArchiveError when the archive has told this session of an error that answers no request, such as one of
-        a recording, or is lost. Never waits."""
+        """Raise ArchiveError when the archive is lost, or has reported an error that answers no request, such as one of
+        a recording. Never waits."""
         self._connection.invoke()
         self._connection.check()
 
@@ -111,7 +111,7 @@ class AeronArchive(
         return None if error is None else str(error)
 
     def poll_for_recording_signals(self) -> int:
-        """Have ``on_signal`` called with what has come; how many messages were read. Never waits.
+        """Call ``on_signal`` with the signals that have come; return the number of messages read. Never waits.
 
         Raises as :meth:`check_for_error_response`.
         """
@@ -143,7 +143,7 @@ class AeronArchive(
         return publication
 
     def extend_recorded_publication(self, recording_id: int, channel: str, stream_id: int) -> RecordedPublication:
-        """Publish on a channel, from where a stopped recording ends, and have the archive record that behind it.
+        """Publish on a channel from the end of a stopped recording, which the archive extends.
 
         The recording ends with :meth:`RecordedPublication.close`. Raises ArchiveError when there is no such recording,
         or it is active.
@@ -194,7 +194,8 @@ class AeronArchive(
         """Yield each message of a replay, and where it ends in the recording, until the replay ends; close it then.
 
         Idles while nothing comes. Raises ArchiveError when the archive reports an error or is lost, and when the
-        replay's image goes before all was read; TimedOutError when the replay does not come. The messages are complete
+        replay's image goes before everything was read; TimedOutError when the replay does not begin. The messages are
+        complete
         only if nothing is raised: a failed replay ends as a finished one does.
         """
         taken: list[tuple[bytes, int]] = []
@@ -213,7 +214,7 @@ class AeronArchive(
                 self._connection.idle(self._idle, 0)
 
     def _confirm_end(self, replay: Replay) -> None:
-        """Hear of an error of a replay that has ended: the archive reports it before it answers this request."""
+        """Wait for an error of a replay that has ended: the archive reports it before it answers this request."""
         request = self._connection.ask(*self._stop_replay(replay.replay_session_id))
         try:
             while not request.is_done:
