@@ -6,6 +6,7 @@ import ast
 import enum
 import importlib
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from container import ClusteredService
 from container.testing import MemoryMember
-from tests.documents import ROOT, all_blocks
+from tests.documents import DOCUMENTS, ROOT, all_blocks
 from tests.public_names import LIST, as_text, public_names
 
 NAMES = public_names()
@@ -110,6 +111,34 @@ def test_a_page_uses_public_names_alone(key: str) -> None:
     except SyntaxError:
         pytest.skip("a piece of code that is not whole")
     assert not found, f"{key}: {found}"
+
+
+def _functions_beside_public_ones() -> dict[str, str]:
+    """Functions without ``_`` of modules that define a public name, by name, which are not public themselves."""
+    public = {name for names in NAMES.values() for name in names}
+    values: list[Any] = [
+        getattr(importlib.import_module(module), name) for module, names in NAMES.items() for name in names
+    ]
+    found = {}
+    for module in {getattr(value, "__module__", None) or "" for value in values}:
+        path = (ROOT / "src").joinpath(*module.split(".")).with_suffix(".py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []:
+            if isinstance(node, ast.FunctionDef) and node.name not in public and not node.name.startswith("_"):
+                found[node.name] = f"{module}.{node.name}"
+    return found
+
+
+def test_a_page_for_users_calls_public_functions_alone() -> None:
+    private = _functions_beside_public_ones()
+    assert len(private) > 50
+    pages = [page for page in DOCUMENTS if not page.startswith("docs/design/")]
+    calls = {
+        f"{page}: {private[name]}"
+        for page in pages
+        for name in re.findall(r"`(\w+)\(", Path(ROOT, page).read_text(encoding="utf-8"))
+        if name in private
+    }
+    assert not calls
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

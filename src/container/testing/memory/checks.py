@@ -62,6 +62,7 @@ __all__ = [
     "check_replays",
     "check_restarts",
     "check_upgrade",
+    "compare_golden_snapshot",
     "count_states",
     "hostile_payload",
     "write_golden_snapshot",
