@@ -35,6 +35,23 @@ def test_each_module_of_the_reference_says_what_it_is() -> None:
         assert (importlib.import_module(name).__doc__ or "").strip(), name
 
 
+def test_a_flag_is_never_given_by_its_place() -> None:
+    found = []
+    for module, names in NAMES.items():
+        for name in names:
+            value = getattr(importlib.import_module(module), name)
+            try:
+                arguments = inspect.signature(value.__init__ if inspect.isclass(value) else value).parameters.values()
+            except (TypeError, ValueError):  # a value, or a function of C that has none
+                continue
+            found += [
+                f"{module}.{name}({each.name})"
+                for each in arguments
+                if isinstance(each.default, bool) and each.kind is each.POSITIONAL_OR_KEYWORD
+            ]
+    assert not found
+
+
 INTERFACES = {
     *("ClusteredService", "ConnectionListener", "ControlledEgressListener", "EgressListener", "PoolListener"),
     *("AcceptAll", "AllowAll", "Authenticator", "AuthorisationService", "CredentialsSupplier", "DenyAll"),

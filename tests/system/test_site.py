@@ -15,7 +15,10 @@ from container.testing import wait_until
 from tests.documents import ROOT
 
 LIMIT_S = 60
-PAGES = ["docs/index", "README", "docs/pipeline", "docs/settings", "docs/tutorial/1-service", "docs/reference/client"]
+PAGES = [
+    *("docs/index", "README", "docs/architecture", "docs/client", "docs/pipeline", "docs/settings"),
+    *("docs/tutorial/1-service", "docs/reference/client"),
+]
 PHONE, DESK = 400, 1400
 
 

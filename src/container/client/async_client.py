@@ -186,6 +186,7 @@ class AsyncAeronCluster:
         correlate: Correlate | None,
         max_waiting: int,
         max_waiting_bytes: int,
+        *,
         resend: bool = False,
     ) -> None:
         """Take over a connected client; use :meth:`connect`."""
@@ -677,7 +678,7 @@ async def connect_session(
     except BaseException:
         connecting.close()
         raise
-    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, max_waiting_bytes, resend)
+    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, max_waiting_bytes, resend=resend)
 
 
 async def _begin(context: ClientContext) -> AsyncConnect:

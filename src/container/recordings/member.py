@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,7 @@ class Member:
     member_id: int | None
     recording_id: int | None = None
     """The recording to take for the log; ``None`` to find it."""
+    _: KW_ONLY
     committed: commit.Committed = None
     """The rule for the committed part; see :func:`open_member`."""
     others: tuple[Member, ...] = ()
