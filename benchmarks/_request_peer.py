@@ -23,7 +23,7 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from container.client import AeronCluster, AsyncAeronCluster, EgressListener, Request, aconnect
+from container.client import AeronCluster, AsyncAeronCluster, EgressListener, Request
 from container.errors import OutcomeUnknownError
 from container.transport.idle_strategy import BackoffIdleStrategy
 
@@ -74,7 +74,7 @@ def outcome(ends_ns: list[int], answered: int, resent: int, leaders: Leaders) ->
 async def serve_asyncio(settings: dict[str, Any]) -> None:
     """Until the input ends."""
     leaders = Leaders()
-    async with aconnect(**settings, correlate=key_of, resend=True, listener=leaders) as client:
+    async with AsyncAeronCluster.connect(**settings, correlate=key_of, resend=True, listener=leaders) as client:
         say("READY")
         key = 0
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -22,7 +22,7 @@ from benchmarks._harness import Report, run_rounds
 from benchmarks._peers import java_classes
 from benchmarks._verdicts import Goal, Result
 from container.aeron import MediaDriver
-from container.archive import AeronArchive
+from container.archive import AeronArchive, AsyncAeronArchive
 from container.testing.processes.java_tools import java_command, resolve_jar
 from container.testing.processes.local_archive import ARCHIVE_KINDS, LocalArchive
 from container.testing.processes.process import Process
@@ -68,7 +68,7 @@ def one_at_a_time(archive: AeronArchive, recording_id: int, requests: int) -> Re
 
 async def _many(aeron_dir: str, recording_id: int, requests: int, in_flight: int) -> Result:
     durations_ns: list[int] = []
-    async with AeronArchive.aconnect(aeron_dir=aeron_dir, response_stream_id=22) as archive:
+    async with AsyncAeronArchive.connect(aeron_dir=aeron_dir, response_stream_id=22) as archive:
 
         async def ask() -> None:
             while len(durations_ns) < requests:

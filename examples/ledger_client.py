@@ -1,8 +1,8 @@
 """An asyncio gateway to the ledger that loses no transfer and repeats none, whatever happens to leaders and sessions.
 
 A message that the cluster accepted may be lost when the leader changes. So each transfer is a request with a number,
-which :func:`container.client.areconnecting` sends again to a new leader and in a new session, and this client when no
-reply came for a while: at least once. The service applies each number once, in its turn: exactly once.
+which :class:`container.client.AsyncReconnectingClient` sends again to a new leader and in a new session, and this
+client when no reply came for a while: at least once. The service applies each number once, in its turn: exactly once.
 
 Sends transfers and checks the balance that they must sum up to::
 
@@ -20,7 +20,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from container.client import ReconnectPolicy, areconnecting
+from container.client import AsyncReconnectingClient, ReconnectPolicy
 from container.client.client_command import Progress
 from container.errors import TimedOutError
 from examples.ledger_service import ANSWER, TRANSFER, WINDOW, Status
@@ -56,7 +56,7 @@ class LedgerClient:
         self._asked: dict[int, int] = {}  # the key of the last request, by the number of its transfer
         self._resend_s = resend_s
         self._room = asyncio.Semaphore(WINDOW)
-        self._client = areconnecting(
+        self._client = AsyncReconnectingClient.connect(
             **settings,
             correlate=self._key_of,
             resend=True,

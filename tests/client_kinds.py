@@ -17,15 +17,15 @@ import uvloop
 
 from container.client import (
     AeronCluster,
+    AsyncAeronCluster,
+    AsyncReconnectingClient,
     AsyncSessionPool,
     ConnectionListener,
+    ReconnectingClient,
     ReconnectPolicy,
     RequestCounts,
     SessionPool,
-    aconnect,
-    areconnecting,
     async_reconnecting,
-    reconnecting,
     reconnecting_client,
 )
 from container.errors import ContainerError
@@ -175,18 +175,20 @@ class Kind:
 
 
 RECONNECTING = [
-    Kind("reconnecting", reconnecting, connection="cluster", attempt=(reconnecting_client, "AsyncConnect")),
+    Kind(
+        "reconnecting", ReconnectingClient.connect, connection="cluster", attempt=(reconnecting_client, "AsyncConnect")
+    ),
     Kind(
         "async-reconnecting",
-        areconnecting,
+        AsyncReconnectingClient.connect,
         is_awaited=True,
         connection="client",
         attempt=(async_reconnecting, "connect_session"),
     ),
 ]
 AWAITED_ONCE = [
-    Kind("asyncio", aconnect, is_awaited=True),
-    Kind("uvloop", aconnect, is_awaited=True, new_event_loop=uvloop.new_event_loop),
+    Kind("asyncio", AsyncAeronCluster.connect, is_awaited=True),
+    Kind("uvloop", AsyncAeronCluster.connect, is_awaited=True, new_event_loop=uvloop.new_event_loop),
     Kind("asyncio-pool", AsyncSessionPool.connect, Gateway, is_awaited=True),
 ]
 CONNECTING_ONCE = [Kind("blocking", AeronCluster.connect), Kind("pool", SessionPool.connect, Gateway), *AWAITED_ONCE]

@@ -353,8 +353,8 @@ READER: dict[str, str] = {
     "ConnectionListener": "from container.client import ConnectionListener",
     "ReconnectPolicy": "from container.client import ReconnectPolicy",
     "SessionPool": "from container.client import SessionPool",
-    "aconnect": "from container.client import aconnect",
-    "areconnecting": "from container.client import areconnecting",
+    "AsyncAeronCluster": "from container.client import AsyncAeronCluster",
+    "AsyncReconnectingClient": "from container.client import AsyncReconnectingClient",
     "diff": "from container.pipeline.replay import diff",
     "key_of": (
         "def key_of(payload: bytes) -> bytes | None:\n"

@@ -142,10 +142,39 @@ def docstrings(path: Path) -> list[tuple[int, str]]:
     ]
 
 
+_COMMENT = re.compile(r"(?P<own>^|.*\s\s)\s*#:?(?: (?P<text>.*)|$)")
+
+
+def comments(path: Path) -> list[tuple[int, str]]:
+    """First line and text of each comment in a file of code; lines in a row without code are one."""
+    found: list[tuple[int, str]] = []
+    end = 0  # the line behind the last comment, where that has lines of its own
+    for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        comment = _COMMENT.fullmatch(text)
+        if comment is None:
+            continue
+        is_alone = not comment["own"].strip()
+        if is_alone and end == line:
+            found[-1] = found[-1][0], f"{found[-1][1]}\n{comment['text'] or ''}"
+        else:
+            found.append((line, comment["text"] or ""))
+        end = line + 1 if is_alone else 0
+    return found
+
+
 def stiff_sentences(path: Path) -> Iterator[tuple[int, str]]:
     """Line of the docstring and text of each sentence in a file's docstrings that is not plain."""
-    for line, docstring in docstrings(path):
-        for paragraph in re.split(r"\n\s*\n", docstring):
+    return _stiff(docstrings(path))
+
+
+def stiff_comments(path: Path) -> Iterator[tuple[int, str]]:
+    """The same of its comments."""
+    return _stiff(comments(path))
+
+
+def _stiff(texts: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    for line, text in texts:
+        for paragraph in re.split(r"\n\s*\n", text):
             for sentence in _split(paragraph):
                 if OPENING.match(sentence) or STIFF.search(sentence) or STILTED.search(sentence):
                     yield line, sentence
@@ -155,11 +184,11 @@ def main(arguments: list[str]) -> None:
     """Print the figures of pages, by default all; of one alone, its sentences to mend. ``--lower`` writes the ceilings.
 
     A ceiling never rises that way: a page that has become worse keeps its own, and fails its test. For a file of code,
-    print the sentences of its docstrings to mend.
+    print the sentences to mend of its docstrings and comments.
     """
     for argument in arguments:
         if Path(argument).suffix in CODE:
-            for line, sentence in stiff_sentences(ROOT / argument):
+            for line, sentence in [*stiff_sentences(ROOT / argument), *stiff_comments(ROOT / argument)]:
                 print(f"{argument}:{line}: {sentence}")
     arguments, given = [one for one in arguments if Path(one).suffix not in CODE], arguments
     if given and not arguments:

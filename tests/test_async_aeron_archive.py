@@ -12,7 +12,6 @@ import pytest
 
 from container.archive import (
     REPLAY_ALL_AND_STOP,
-    AeronArchive,
     ArchiveClientContext,
     AsyncAeronArchive,
     RecordingSignal,
@@ -76,7 +75,7 @@ async def scene(**settings: Any) -> AsyncIterator[Scene]:
     signals: list[RecordingSignalEvent] = []
     try:
         async with (
-            AeronArchive.aconnect(CONTEXT, client=client, on_signal=signals.append) as archive,
+            AsyncAeronArchive.connect(CONTEXT, client=client, on_signal=signals.append) as archive,
         ):
             made = Scene(world, client, archive)
             made.signals = signals
@@ -197,7 +196,7 @@ def test_a_connect_that_is_not_answered_leaves_nothing() -> None:
 
         passing = asyncio.get_running_loop().create_task(pass_time())
         with pytest.raises(TimedOutError, match="step AWAIT_PUBLICATION_CONNECTED"):
-            await AeronArchive.aconnect(CONTEXT, client=client)
+            await AsyncAeronArchive.connect(CONTEXT, client=client)
         passing.cancel()
         assert client.open_resources == []
 
@@ -242,7 +241,7 @@ def test_a_client_that_comes_after_its_connect_was_cancelled_is_closed(
     monkeypatch.setattr(async_aeron_archive, "own_client", client.make)
 
     async def main() -> None:
-        connecting = asyncio.ensure_future(AeronArchive.aconnect(CONTEXT)._connect())
+        connecting = asyncio.ensure_future(AsyncAeronArchive.connect(CONTEXT)._connect())
         await until(client.begun.is_set, "the thread to begin")
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):

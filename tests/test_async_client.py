@@ -18,6 +18,7 @@ from container.api import BACK_PRESSURED
 from container.client import (
     AdminResponseCode,
     AsyncAeronCluster,
+    AsyncReconnectingClient,
     ClientContext,
     ClientState,
     ControlledEgressListener,
@@ -25,8 +26,6 @@ from container.client import (
     EgressMessage,
     EventCode,
     RequestCounts,
-    aconnect,
-    areconnecting,
 )
 from container.client.async_client import Inbox
 from container.errors import (
@@ -78,7 +77,7 @@ def _no_thread_is_left() -> Iterator[None]:
 async def test_messages_are_sent_and_received_in_order(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
-    async with aconnect(**members.settings()) as client:
+    async with AsyncAeronCluster.connect(**members.settings()) as client:
         assert client.cluster_session_id == 8
         assert (client.leader_member_id, client.leadership_term_id) == (0, 3)
         assert client.state == ClientState.CONNECTED
@@ -106,7 +105,7 @@ async def test_messages_are_sent_and_received_in_order(
 async def test_a_reply_that_came_before_the_end_counts_as_answered_and_nothing_else(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
-    async with aconnect(**members.settings(), correlate=key_of) as client:
+    async with AsyncAeronCluster.connect(**members.settings(), correlate=key_of) as client:
         asking = [asyncio.create_task(client.request(b"%d:" % key, key=key)) for key in range(200)]
         await until(lambda: client.request_counts.sent == 200, "all to be sent")
         members.do(lambda: None)  # the member has answered all, and then it ends the session
@@ -125,7 +124,7 @@ async def test_a_reply_that_comes_as_its_time_ends_is_returned(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
     member.be_silent()
-    async with aconnect(**members.settings(), correlate=key_of) as client:
+    async with AsyncAeronCluster.connect(**members.settings(), correlate=key_of) as client:
         asking = asyncio.create_task(client.request(b"7:", key=7, timeout=0.2))
         await until(lambda: client.request_counts.sent == 1, "it to be sent")
         client._table.answer(client.cluster_session_id, 7, b"7:just in time")
@@ -137,7 +136,7 @@ async def test_a_reply_that_comes_as_its_time_ends_is_returned(
 
 
 async def test_send_waits_out_back_pressure_in_order(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async with aconnect(**members.settings()) as client:
+    async with AsyncAeronCluster.connect(**members.settings()) as client:
         members.do(lambda: members.remove_task(member.work))  # the member reads nothing any more
         message = bytes(60_000)
         while client.offer(message) > 0:
@@ -164,7 +163,7 @@ async def test_send_waits_out_back_pressure_in_order(members: ThreadedMembers, m
 async def test_nothing_more_is_read_while_nobody_takes_messages(
     members: ThreadedMembers, member: PatientMember, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with aconnect(**members.settings(), max_waiting=100) as client:
+    async with AsyncAeronCluster.connect(**members.settings(), max_waiting=100) as client:
         for number in range(1000):
             await client.send(b"%d" % number)
         await until(lambda: client._poller.is_held_back, "the poller to be held back")
@@ -182,7 +181,7 @@ async def test_several_tasks_share_the_messages(members: ThreadedMembers, member
         async for message in client:
             taken.append(message.payload)
 
-    async with aconnect(**members.settings()) as client:
+    async with AsyncAeronCluster.connect(**members.settings()) as client:
         takers = [asyncio.create_task(take(client)) for _ in range(4)]
         impatient = asyncio.create_task(client.receive())
         await asyncio.wait([impatient], timeout=0.01)
@@ -205,7 +204,7 @@ async def test_the_cluster_closes_the_client(members: ThreadedMembers, member: P
 
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-    async with aconnect(**members.settings(), listener=Listening()) as client:
+    async with AsyncAeronCluster.connect(**members.settings(), listener=Listening()) as client:
         members.do(lambda: member.message(b"last words"))
         members.do(lambda: member.session_event(5, ingress_member.CLOSED, "SERVICE_ACTION"))
         assert (await client.receive()).payload == b"last words"
@@ -229,7 +228,7 @@ async def test_a_snapshot_is_requested_and_answered(members: ThreadedMembers, me
         )
 
     members.do(lambda: member.hooks.update(AdminRequest=answer))
-    async with aconnect(**members.settings()) as client:
+    async with AsyncAeronCluster.connect(**members.settings()) as client:
         response = await client.request_snapshot()
         assert (response.response_code, response.message) == (AdminResponseCode.UNAUTHORISED_ACCESS, "not you")
         members.do(lambda: member.hooks.update(AdminRequest=lambda request: None))
@@ -245,7 +244,7 @@ async def test_a_snapshot_is_requested_and_answered(members: ThreadedMembers, me
 
 
 async def test_an_idle_client_does_not_wake_the_loop(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async with aconnect(**members.settings(), keep_alive_interval=0.02) as client:
+    async with AsyncAeronCluster.connect(**members.settings(), keep_alive_interval=0.02) as client:
         await until(lambda: len(member.received("SessionKeepAlive")) >= 3, "some keep alives")
         assert client._poller.wake_count == 0
         polls = client._poller.poll_count
@@ -264,7 +263,7 @@ async def test_a_new_leader_is_followed(members: ThreadedMembers, run: Run) -> N
             led.append(leadership_term_id)
 
     members.do(two.old.echo)
-    async with aconnect(**members.settings(**two.settings), listener=Listening()) as client:
+    async with AsyncAeronCluster.connect(**members.settings(**two.settings), listener=Listening()) as client:
         await client.send(b"before")
         assert (await client.receive()).payload == b"before"
         snapshot = asyncio.create_task(client.request_snapshot())
@@ -289,7 +288,7 @@ async def test_without_a_driver_the_loop_goes_on_and_the_connect_fails(tmp_path:
 
     turn()
     with pytest.raises(DriverTimeoutError):
-        await aconnect(
+        await AsyncAeronCluster.connect(
             aeron_dir=str(tmp_path / "none"),
             driver_timeout=0.5,
             ingress_channel="aeron:ipc",
@@ -307,7 +306,7 @@ async def test_a_driver_that_dies_ends_the_client(members: ThreadedMembers, memb
             message_timeout=LIMIT_S,
         )
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        async with aconnect(context) as client:
+        async with AsyncAeronCluster.connect(context) as client:
             await asyncio.to_thread(shared.close)
             with pytest.raises(ClosedError):
                 async for _ in client:
@@ -316,7 +315,7 @@ async def test_a_driver_that_dies_ends_the_client(members: ThreadedMembers, memb
 
 
 async def test_another_thread_is_refused(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async with aconnect(**members.settings()) as client:
+    async with AsyncAeronCluster.connect(**members.settings()) as client:
         with pytest.raises(ClusterError, match="run_coroutine_threadsafe"):
             await asyncio.to_thread(client.offer, b"x")
         with pytest.raises(ClusterError, match="run_coroutine_threadsafe"):
@@ -338,20 +337,20 @@ def test_a_loop_that_ends_first_ends_the_client(members: ThreadedMembers, member
 
 
 async def _connect(members: ThreadedMembers) -> AsyncAeronCluster:
-    return await aconnect(**members.settings())
+    return await AsyncAeronCluster.connect(**members.settings())
 
 
 def test_bad_settings_are_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="max_waiting must be a whole number from 1 to 2147483647, not 0"):
-        aconnect(max_waiting=0)
+        AsyncAeronCluster.connect(max_waiting=0)
     with pytest.raises(ConfigurationError, match="ingress_channel must be set"):
-        aconnect(ingress_channel="")
+        AsyncAeronCluster.connect(ingress_channel="")
 
 
 @pytest.mark.parametrize("name", ["send", "request", "receive", "aclose", "offer"])
 async def test_a_connect_that_is_not_awaited_says_so(name: str, recwarn: pytest.WarningsRecorder) -> None:
-    connecting: Any = aconnect(ingress_channel="aeron:ipc", egress_channel="aeron:ipc")
-    with pytest.raises((AttributeError, TypeError), match=rf"^{name} is the client's, .* 'client = await aconnect"):
+    connecting: Any = AsyncAeronCluster.connect(ingress_channel="aeron:ipc", egress_channel="aeron:ipc")
+    with pytest.raises((AttributeError, TypeError), match=rf"^{name} is the client's, .* 'client = await Async"):
         getattr(connecting, name)(b"a message")
     with pytest.raises(AttributeError, match="^'_Connecting' object has no attribute 'other'$"):
         _ = connecting.other
@@ -362,23 +361,23 @@ async def test_a_connect_is_a_coroutine_for_tasks_and_groups(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        grouped = tasks.create_task(aconnect(**members.settings()))
+        grouped = tasks.create_task(AsyncAeronCluster.connect(**members.settings()))
     async with grouped.result():
         pass
-    client = await asyncio.create_task(aconnect(**members.settings()), name="connect")
+    client = await asyncio.create_task(AsyncAeronCluster.connect(**members.settings()), name="connect")
     await client.aclose()
-    connecting = aconnect(**members.settings())
+    connecting = AsyncAeronCluster.connect(**members.settings())
     async with connecting as client:
         assert not client.is_closed
     with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
         await connecting
-    aconnect(**members.settings()).close()
+    AsyncAeronCluster.connect(**members.settings()).close()
 
 
 async def test_unread_messages_do_not_stop_replies_and_those_without_room_are_dropped_and_counted(
     members: ThreadedMembers, member: PatientMember, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with aconnect(**members.settings(), max_waiting=100, correlate=key_of) as client:
+    async with AsyncAeronCluster.connect(**members.settings(), max_waiting=100, correlate=key_of) as client:
         for number in range(1000):
             await client.send(b"%d" % number)
         await until(lambda: client._poller.is_held_back, "the poller to be held back")
@@ -398,7 +397,7 @@ async def test_unread_messages_do_not_stop_replies_and_those_without_room_are_dr
 
 async def test_unread_messages_do_not_hide_a_new_leader(members: ThreadedMembers, run: Run) -> None:
     two = TwoMembers(members)
-    async with aconnect(
+    async with AsyncAeronCluster.connect(
         **members.settings(**two.settings), new_leader_timeout=LIMIT_S, correlate=key_of, max_waiting=10
     ) as client:
 
@@ -414,7 +413,7 @@ async def test_unread_messages_do_not_hide_a_new_leader(members: ThreadedMembers
 
 
 async def test_bytes_that_wait_are_limited(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async with aconnect(**members.settings(), max_waiting_bytes=100_000, correlate=key_of) as client:
+    async with AsyncAeronCluster.connect(**members.settings(), max_waiting_bytes=100_000, correlate=key_of) as client:
 
         async def send_all() -> None:
             for number in range(64):
@@ -448,21 +447,21 @@ class Unused(EgressListener):
         """Never called."""
 
 
-@pytest.mark.parametrize("connect", [aconnect, areconnecting])
+@pytest.mark.parametrize("kind", [AsyncAeronCluster, AsyncReconnectingClient])
 @pytest.mark.parametrize("listener", [Unused(), ControlledEgressListener()], ids=["egress", "controlled"])
-def test_a_listener_whose_messages_nobody_would_give_it_is_refused(connect: Any, listener: EgressListener) -> None:
+def test_a_listener_whose_messages_nobody_would_give_it_is_refused(kind: Any, listener: EgressListener) -> None:
     channels: dict[str, Any] = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc"}
-    refusal = f"{connect.__name__}.. never calls on_message of {type(listener).__name__}: take messages with"
+    refusal = f"{kind.__name__}.connect.. never calls on_message of {type(listener).__name__}: take messages with"
     if isinstance(listener, ControlledEgressListener):
-        refusal = f"{connect.__name__}.. takes an EgressListener in Python, not "
+        refusal = f"{kind.__name__}.connect.. takes an EgressListener in Python, not "
     with pytest.raises(ConfigurationError, match=refusal):
-        connect(**channels, listener=listener)
+        kind.connect(**channels, listener=listener)
     with pytest.raises(ConfigurationError, match=refusal):
-        connect(ClientContext(**channels, listener=listener))
+        kind.connect(ClientContext(**channels, listener=listener))
     one = EgressListener()
     one.on_message = lambda *message: None  # type: ignore[method-assign]
     with pytest.raises(ConfigurationError, match="never calls on_message of EgressListener"):
-        connect(**channels, listener=one)
+        kind.connect(**channels, listener=one)
 
 
 async def test_an_idle_client_costs_next_to_nothing_and_rests_no_longer_than_it_may(
@@ -473,7 +472,7 @@ async def test_an_idle_client_costs_next_to_nothing_and_rests_no_longer_than_it_
         await pause(seconds)
         return (client._poller.poll_count - before) / (time.monotonic() - begin)
 
-    async with aconnect(**members.settings(), correlate=key_of) as client:
+    async with AsyncAeronCluster.connect(**members.settings(), correlate=key_of) as client:
         await pause(1.2)
         assert await polled(client, 0.5) <= 45, "polls of a second: a fiftieth of the quiet time between two"
         member.be_silent()
@@ -511,7 +510,7 @@ async def test_an_agent_that_always_fails_is_reported_and_takes_no_core(
     agent = Agent(ZeroDivisionError("agent"))
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
-    async with aconnect(**members.settings(agent_invoker=agent.invoke)) as client:
+    async with AsyncAeronCluster.connect(**members.settings(agent_invoker=agent.invoke)) as client:
         agent.is_failing = True
         threading.Event().wait(0.5)  # the loop's thread: what it does not look at is not collected without limit
         assert 0 < agent.invocations < 2_000
@@ -525,7 +524,7 @@ async def test_a_thread_that_is_ended_from_within_closes_its_client_and_says_why
     run: Run, members: ThreadedMembers, member: PatientMember
 ) -> None:
     agent = Agent(SystemExit("agent"))
-    async with aconnect(**members.settings(agent_invoker=agent.invoke)) as client:
+    async with AsyncAeronCluster.connect(**members.settings(agent_invoker=agent.invoke)) as client:
         agent.is_failing = True
         with pytest.raises(ClosedError, match=r"its thread ended: SystemExit\('agent'\)"):
             await client.receive()

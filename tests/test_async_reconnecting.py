@@ -14,7 +14,6 @@ from container.client import (
     ConnectionState,
     OutboxPolicy,
     ReconnectPolicy,
-    areconnecting,
 )
 from container.client.egress_handler import EgressHandler
 from container.errors import (
@@ -37,7 +36,7 @@ def member(members: ThreadedMembers) -> PatientMember:
 
 
 def connecting(members: ThreadedMembers, **more: Any) -> AsyncReconnectingClient:
-    return areconnecting(**members.settings(**{"correlate": key_of, "policy": QUICK} | more))
+    return AsyncReconnectingClient.connect(**members.settings(**{"correlate": key_of, "policy": QUICK} | more))
 
 
 async def lose_session(client: AsyncReconnectingClient, member: PatientMember) -> None:

@@ -21,9 +21,6 @@ from container.client import (
     OutboxPolicy,
     ReconnectingClient,
     ReconnectPolicy,
-    aconnect,
-    areconnecting,
-    reconnecting,
 )
 from container.errors import ConfigurationError
 from container.transport.message_buffer import BufferClaim
@@ -36,6 +33,7 @@ TIMES: list[Any] = [math.inf, -math.inf, math.nan, -1, -0.001, 1e300, 10**400, T
 """What no function takes for a time in seconds."""
 NO_FLAGS: list[Any] = ["yes", 1, 0, []]
 NO_INTEGERS: list[Any] = ["5", 1.5, b"", [], object]
+CLIENTS: tuple[Any, ...] = (AeronCluster, AsyncAeronCluster, AsyncReconnectingClient, ReconnectingClient)
 NO_BUFFERS: list[Any] = ["text", 5, None, 1.5, [b"x"]]
 SETTINGS: dict[str, Any] = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc"}
 
@@ -88,7 +86,7 @@ def test_what_is_no_flag_is_refused(client: AeronCluster, value: Any) -> None:
     refused(
         lambda: AeronCluster.connect(**SETTINGS, resend=value), "resend", value, ConfigurationError, "True or False"
     )
-    for make in (aconnect, areconnecting, reconnecting):
+    for make in (AsyncAeronCluster.connect, AsyncReconnectingClient.connect, ReconnectingClient.connect):
         call: Any = partial(make, **SETTINGS, resend=value)
         refused(call, "resend", value, ConfigurationError, "True or False")
     if value is not None:
@@ -147,12 +145,12 @@ def test_a_key_that_cannot_be_hashed_is_refused(client: AeronCluster) -> None:
 
 @pytest.mark.parametrize("value", ["context", {}, 5, ClientContext], ids=repr)
 def test_what_is_no_context_is_refused(value: Any) -> None:
-    for make in (AeronCluster.connect, AeronCluster.async_connect, AsyncConnect, aconnect, areconnecting, reconnecting):
+    for make in (AeronCluster.async_connect, AsyncConnect, *(client.connect for client in CLIENTS)):
         refused(partial(make, value), "context", value, ConfigurationError, "a ClientContext")
 
 
-@pytest.mark.parametrize("make", [areconnecting, reconnecting])
-def test_settings_of_a_reconnecting_client_are_checked(make: Callable[..., object]) -> None:
+@pytest.mark.parametrize("kind", [AsyncReconnectingClient, ReconnectingClient])
+def test_settings_of_a_reconnecting_client_are_checked(kind: Any) -> None:
     for name, values, expected in (
         ("policy", [5, "fast", {}], "a ReconnectPolicy or None"),
         ("callbacks", [5, print], "a ConnectionListener or None"),
@@ -163,7 +161,7 @@ def test_settings_of_a_reconnecting_client_are_checked(make: Callable[..., objec
     ):
         for value in values:
             refused(
-                lambda name=name, value=value: make(**SETTINGS, **{name: value}),  # type: ignore[misc]
+                lambda name=name, value=value: kind.connect(**SETTINGS, **{name: value}),  # type: ignore[misc]
                 name,
                 value,
                 ConfigurationError,
@@ -202,7 +200,7 @@ def test_an_asyncio_client_names_what_is_wrong() -> None:
         }
 
         async def scenario() -> None:
-            makers: list[Any] = [aconnect, areconnecting]
+            makers: list[Any] = [AsyncAeronCluster.connect, AsyncReconnectingClient.connect]
             for make in makers:
                 async with make(**given) as client:
                     for value in TIMES:
@@ -217,7 +215,7 @@ def test_an_asyncio_client_names_what_is_wrong() -> None:
                     for value in NO_BUFFERS:
                         await fails(client.send(value), "buffers", value, TypeError, "a bytes-like object")
                         await fails(client.request(value, key=1), "buffers", value, TypeError, "a bytes-like object")
-                    if make is aconnect:
+                    if make is AsyncAeronCluster.connect:
                         for value in TIMES:
                             await fails(
                                 client.request_snapshot(value), "timeout", value, ConfigurationError, "a number"
@@ -255,8 +253,8 @@ SEEN = {
 
 
 def test_every_argument_of_a_public_function_is_among_these() -> None:
-    functions: list[Any] = [AsyncConnect, aconnect, areconnecting, reconnecting]
-    for owner in (AeronCluster, AsyncAeronCluster, AsyncReconnectingClient, ReconnectingClient, AsyncConnect):
+    functions: list[Any] = [AsyncConnect]
+    for owner in (*CLIENTS, AsyncConnect):
         functions += [
             getattr(owner, name)
             for name in vars(owner)

@@ -16,6 +16,7 @@ from container.client import (
     SESSION_HEADER_LENGTH,
     Action,
     AeronCluster,
+    AsyncAeronCluster,
     AsyncConnect,
     ClientContext,
     ClientState,
@@ -23,7 +24,6 @@ from container.client import (
     ControlledEgressListener,
     EventCode,
     SessionPool,
-    aconnect,
 )
 from container.codecs import messages as codecs
 from container.common.values import shown
@@ -493,7 +493,7 @@ def test_a_count_that_is_none_is_refused(world: World, value: Any) -> None:
     with pytest.raises(ConfigurationError, match="^max_connecting must be a whole number from 1 to 2147483647, not "):
         SessionPool.connect(world.context(), max_connecting=value)
     with pytest.raises(ConfigurationError, match="^max_waiting must be a whole number from 1 to 2147483647, not "):
-        aconnect(max_waiting=value)
+        AsyncAeronCluster.connect(max_waiting=value)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from container.aeron import AeronClient
-from container.client import AeronCluster, AsyncConnect, ClientContext, ClientState, SessionPool, aconnect
+from container.client import AeronCluster, AsyncAeronCluster, AsyncConnect, ClientContext, ClientState, SessionPool
 from container.errors import ClosedError, ContainerError
 from container.testing.processes.process import wait_until
 from tests.client_world import Collecting
@@ -88,7 +88,7 @@ def test_a_client_that_only_sends_stays_alive(members: ThreadedMembers, member: 
 async def test_an_asyncio_client_outlives_what_keeps_its_loop_from_running(
     members: ThreadedMembers, member: PatientMember, be_busy: Callable[[float], None]
 ) -> None:
-    async with asyncio.timeout(LIMIT_S), aconnect(**members.settings()) as client:
+    async with asyncio.timeout(LIMIT_S), AsyncAeronCluster.connect(**members.settings()) as client:
         be_busy(BUSY_S)
         await client.send(b"still here")
         assert (await client.receive()).payload == b"still here"
@@ -115,7 +115,7 @@ def test_the_drivers_end_is_said_by_a_send_that_waits(members: ThreadedMembers, 
 
 
 async def test_the_drivers_end_is_said_by_an_asyncio_client(members: ThreadedMembers, member: PatientMember) -> None:
-    async with asyncio.timeout(LIMIT_S), aconnect(**members.settings()) as client:
+    async with asyncio.timeout(LIMIT_S), AsyncAeronCluster.connect(**members.settings()) as client:
         await asyncio.to_thread(members.media_driver.close)
         with pytest.raises(ClosedError, match=ENDED_BY_THE_DRIVER):
             await client.receive()
@@ -130,7 +130,10 @@ def test_an_error_handler_that_raises_does_not_hide_the_drivers_end(
 
     async def scenario() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
-        async with asyncio.timeout(LIMIT_S), aconnect(**members.settings(error_handler=refuse)) as client:
+        async with (
+            asyncio.timeout(LIMIT_S),
+            AsyncAeronCluster.connect(**members.settings(error_handler=refuse)) as client,
+        ):
             await asyncio.to_thread(members.media_driver.close)
             with pytest.raises(ClosedError):
                 await client.receive()

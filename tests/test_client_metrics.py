@@ -15,11 +15,11 @@ from container.api import BACK_PRESSURED, Header, MessageBuffer
 from container.client import (
     Action,
     AeronCluster,
+    AsyncAeronCluster,
     ClientMetrics,
     ControlledEgressListener,
     RoundTripTimes,
     SessionPool,
-    aconnect,
 )
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import ClosedError, ConfigurationError, LeaderChangedError, RequestTimedOutError
@@ -272,7 +272,7 @@ def test_an_asyncio_client_counts() -> None:
     async def scenario(members: ThreadedMembers) -> None:
         members.member(0, "aeron:ipc", PatientMember.echo)
         settings: Any = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc?alias=egress"}
-        connecting = aconnect(
+        connecting = AsyncAeronCluster.connect(
             **settings, aeron_dir=members.aeron_dir, message_timeout=LIMIT_S, correlate=key_of, max_waiting=100
         )
         async with connecting as client:

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from container.api import BACK_PRESSURED
-from container.client import EventCode, SessionPool, aconnect
+from container.client import AsyncAeronCluster, EventCode, SessionPool
 from container.errors import ClusterError, ConfigurationError
 from tests import ingress_member
 from tests.client_world import ENDPOINTS, MEMBER_0, Collecting, World, elect
@@ -201,5 +201,5 @@ def test_pooled_sessions_have_listeners_in_cython(module: ModuleType, world: Wor
 
 
 def test_asyncio_takes_listeners_in_python_only(module: ModuleType, world: World) -> None:
-    with pytest.raises(ConfigurationError, match="aconnect.. takes an EgressListener in Python, not <"):
-        aconnect(world.context(listener=module.Silent()))
+    with pytest.raises(ConfigurationError, match="connect.. takes an EgressListener in Python, not <"):
+        AsyncAeronCluster.connect(world.context(listener=module.Silent()))

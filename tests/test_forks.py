@@ -21,7 +21,7 @@ import pytest
 
 from container.aeron import AeronClient, MediaDriver, library
 from container.api import ClientSession, Header, MessageBuffer, SessionMessages
-from container.client import AeronCluster, EgressListener, SessionPool, aconnect
+from container.client import AeronCluster, AsyncAeronCluster, EgressListener, SessionPool
 from container.common import forks
 from container.files.cluster_mark_file import ClusterMarkFile
 from container.files.error_log import DistinctErrorLog, read_error_log
@@ -693,7 +693,7 @@ def test_a_child_of_an_asyncio_client_leaves_it_alone(members: ThreadedMembers, 
     owner_id = os.getpid()
 
     async def scenario() -> None:
-        async with aconnect(**settings(members)) as client:
+        async with AsyncAeronCluster.connect(**settings(members)) as client:
             await client.send(b"1")
             assert (await client.receive()).payload == b"1"
             if child.fork():

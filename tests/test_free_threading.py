@@ -23,7 +23,7 @@ import pytest
 import container
 from container.aeron import AeronClient, MediaDriver
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
-from container.client import aconnect
+from container.client import AsyncAeronCluster
 from container.errors import ClosedError
 from container.testing.memory import transport_probe as probe
 from container.testing.memory.scripted_member import ScriptedMember
@@ -352,7 +352,7 @@ def test_an_asyncio_client_loses_nothing_between_its_thread_and_the_loop() -> No
     async def scenario(aeron_dir: str) -> list[bytes]:
         settings: dict[str, Any] = {"aeron_dir": aeron_dir, "message_timeout": LIMIT_S}
         settings |= {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc?alias=egress"}
-        async with asyncio.timeout(LIMIT_S), aconnect(**settings) as client:
+        async with asyncio.timeout(LIMIT_S), AsyncAeronCluster.connect(**settings) as client:
 
             async def send() -> None:
                 for index in range(count):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from container.client import ReconnectingClient
 from container.errors import ClusterUnavailableError, ContainerError, LeaderChangedError
 from tests.limits import LIMIT_S
 from tests.linearizable import checker, registers, simulated
@@ -119,7 +120,7 @@ class FakeClient:
 
 def clients(service: RegisterService, monkeypatch: pytest.MonkeyPatch) -> History:
     """The history of a client that asks a service for a while."""
-    monkeypatch.setattr(registers, "reconnecting", lambda **_: FakeClient(service))
+    monkeypatch.setattr(ReconnectingClient, "connect", lambda **_: FakeClient(service))
     monkeypatch.setattr(registers, "PAUSE_S", 0.0)
     with RegisterClients({}, count=1) as some:
         some.await_answers(300, LIMIT_S)

@@ -17,15 +17,15 @@ import pytest
 from container.aeron import MediaDriver, default_aeron_dir, driver_absence
 from container.client import (
     AeronCluster,
+    AsyncAeronCluster,
     AsyncConnect,
+    AsyncReconnectingClient,
     ClientContext,
     ConnectStep,
     EgressListener,
+    ReconnectingClient,
     ReconnectPolicy,
     SessionPool,
-    aconnect,
-    areconnecting,
-    reconnecting,
 )
 from container.errors import ClosedError, ConfigurationError, DriverTimeoutError, TimedOutError
 from container.testing.processes.process import wait_until
@@ -106,14 +106,14 @@ def test_every_way_to_connect_has_it(members: ThreadedMembers) -> None:
     before = own_directories()
 
     async def with_asyncio() -> None:
-        for make in (aconnect, areconnecting):
+        for make in (AsyncAeronCluster.connect, AsyncReconnectingClient.connect):
             async with make(**given, correlate=lambda payload: payload) as client:
                 assert len(own_directories() - before) == 1
                 assert await client.request(b"one", key=b"one") == b"one"
             assert own_directories() == before
 
     asyncio.run(with_asyncio())
-    with reconnecting(**given, correlate=lambda payload: payload) as client:
+    with ReconnectingClient.connect(**given, correlate=lambda payload: payload) as client:
         assert len(own_directories() - before) == 1
         assert client.request(b"two", key=b"two") == b"two"
     with SessionPool.connect(**given):
@@ -315,6 +315,6 @@ def test_a_library_without_a_driver_leaves_the_wait_for_one(monkeypatch: pytest.
 def test_a_reconnecting_client_goes_on_after_a_driver_that_is_missing(tmp_path: Path) -> None:
     policy = ReconnectPolicy(first_delay=0.01, max_attempts=2)
     given = settings(aeron_dir=str(tmp_path / "none"), message_timeout=0.05, listener=EgressListener())
-    client = reconnecting(**given, policy=policy)
+    client = ReconnectingClient.connect(**given, policy=policy)
     with pytest.raises(ClosedError, match="no session after 2 attempts: no media driver within 50 ms"), client:
         pass

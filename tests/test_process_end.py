@@ -27,7 +27,7 @@ PROGRAM = """
 import asyncio, multiprocessing, os, sys, threading
 from pathlib import Path
 import container
-from container.client import AeronCluster, AsyncSessionPool, SessionPool, aconnect, reconnecting
+from container.client import AeronCluster, AsyncSessionPool, SessionPool, AsyncAeronCluster, ReconnectingClient
 from tests.services import Counter
 
 class Service(Counter):
@@ -154,13 +154,13 @@ class Closes(Counter):
 def test_clients_end_their_sessions(port: int) -> None:
     code = """
 blocking = AeronCluster.connect(**channels)
-again = reconnecting(**channels)
+again = ReconnectingClient.connect(**channels)
 while again.state.name != "CONNECTED": again.poll()
 pool = SessionPool.connect(**channels)
 pool.open_all(2)
 async def connect():
     global client, others, sessions
-    client = await aconnect(**channels)
+    client = await AsyncAeronCluster.connect(**channels)
     others = AsyncSessionPool.connect(**channels)
     await others.__aenter__()
     sessions = await others.open_all(2)

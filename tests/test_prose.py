@@ -7,11 +7,26 @@ from pathlib import Path
 import pytest
 
 from tests.documents import DOCUMENTS, ROOT
-from tests.prose import CODE, STILTED, TARGET, Figures, ceilings, docstrings, figures, sentences, stiff_sentences
+from tests.prose import (
+    CODE,
+    STILTED,
+    TARGET,
+    Figures,
+    ceilings,
+    comments,
+    docstrings,
+    figures,
+    sentences,
+    stiff_comments,
+    stiff_sentences,
+)
 from tests.test_source import FILES, PACKAGE, lines_matching
 
 PLAIN = (PACKAGE, ROOT / "benchmarks", ROOT / "examples", ROOT / "scripts")
 """Directories whose docstrings are plain."""
+
+COMMENTS_TO_MEND = (PACKAGE / "consensus", PACKAGE / "testing" / "simulation")
+"""Directories whose comments still have sentences to mend, as have those of declarations (.pxd)."""
 
 STIFF_IN_TESTS = 347
 """Sentences to mend in the docstrings of tests/; the number only falls."""
@@ -54,6 +69,18 @@ def test_docstrings_are_plain() -> None:
     assert not found, "name the thing first, in plain words:\n" + "\n".join(found)
 
 
+def test_comments_are_plain() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {sentence}"
+        for path in FILES
+        if path.suffix in CODE - {".pxd"}
+        and path.is_relative_to(PACKAGE)
+        and not any(path.is_relative_to(directory) for directory in COMMENTS_TO_MEND)
+        for line, sentence in stiff_comments(path)
+    ]
+    assert not found, "name the thing first, in plain words:\n" + "\n".join(found)
+
+
 def test_docstrings_of_tests_become_plainer() -> None:
     found = _stiff_in(ROOT / "tests")
     assert len(found) <= STIFF_IN_TESTS, "name the thing first, in plain words:\n" + "\n".join(found)
@@ -81,6 +108,16 @@ def test_the_docstrings_of_a_file(tmp_path: Path, name: str, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     assert [line for line, _ in docstrings(path)] == [1, 3, 11]
     assert list(stiff_sentences(path)) == [(1, "What a module is."), (3, "Who calls it goes on."), (11, "Of \\*.")]
+
+
+def test_the_comments_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(
+        "# One comment. What is\n# read.\n\nA = 1  # Who asks.\n    # Plain.\n    #: Of B.\nB = '# What'\n#\n",
+        encoding="utf-8",
+    )
+    assert comments(path) == [(1, "One comment. What is\nread."), (4, "Who asks."), (5, "Plain.\nOf B."), (8, "")]
+    assert list(stiff_comments(path)) == [(1, "What is read."), (4, "Who asks."), (5, "Of B.")]
 
 
 PAGE = """# What a heading says

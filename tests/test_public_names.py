@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
+import enum
 import importlib
+import inspect
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.documents import ROOT, all_blocks
+from container import ClusteredService
+from container.testing import MemoryMember
+from tests.documents import DOCUMENTS, ROOT, all_blocks
 from tests.public_names import LIST, as_text, public_names
 
 NAMES = public_names()
@@ -27,6 +33,65 @@ def test_the_list_has_all_public_names() -> None:
 def test_each_module_of_the_reference_says_what_it_is() -> None:
     for name in NAMES:
         assert (importlib.import_module(name).__doc__ or "").strip(), name
+
+
+def test_a_flag_is_never_given_by_its_place() -> None:
+    found = []
+    for module, names in NAMES.items():
+        for name in names:
+            value = getattr(importlib.import_module(module), name)
+            try:
+                arguments = inspect.signature(value.__init__ if inspect.isclass(value) else value).parameters.values()
+            except (TypeError, ValueError):  # a value, or a function of C that has none
+                continue
+            found += [
+                f"{module}.{name}({each.name})"
+                for each in arguments
+                if isinstance(each.default, bool) and each.kind is each.POSITIONAL_OR_KEYWORD
+            ]
+    assert not found
+
+
+INTERFACES = {
+    *("ClusteredService", "ConnectionListener", "ControlledEgressListener", "EgressListener", "PoolListener"),
+    *("AcceptAll", "AllowAll", "Authenticator", "AuthorisationService", "CredentialsSupplier", "DenyAll"),
+    *("ClientSession", "Cluster", "Header", "MessageBuffer", "SessionMessages"),
+    *("SessionProxy", "SnapshotImage", "SnapshotPublication"),
+}
+"""Classes that users derive from, whose objects a callback gets, or that are valid during one call alone."""
+
+
+def test_an_object_of_a_public_class_says_what_it_is() -> None:
+    classes: dict[str, Any] = {
+        name: getattr(importlib.import_module(module), name) for module, names in NAMES.items() for name in names
+    }
+    lacking = {
+        name
+        for name, value in classes.items()
+        if inspect.isclass(value)
+        and not issubclass(value, BaseException | enum.Enum)
+        and value.__repr__ is object.__repr__
+    }
+    assert lacking == INTERFACES
+
+
+class Seeing(ClusteredService):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def on_start(self, cluster: Any, snapshot_image: Any) -> None:
+        self.cluster = cluster
+
+    def on_session_message(self, session: Any, timestamp: int, buffer: Any, header: Any) -> None:
+        self.seen += map(repr, (self.cluster, session, buffer, header))
+
+
+def test_the_objects_that_a_callback_gets_say_what_they_are() -> None:
+    with MemoryMember(Seeing) as member:
+        member.open_session().send(b"hello")
+        cluster, session, buffer, header = member.service.seen
+    assert cluster == f"<Cluster member_id=0 LEADER log_position={member.log_position}>"
+    assert [text.split()[0] for text in (session, buffer, header)] == ["<ClientSession", "<MessageBuffer", "<Header"]
 
 
 def imports_that_are_not_public(code: str) -> list[str]:
@@ -63,6 +128,34 @@ def test_a_page_uses_public_names_alone(key: str) -> None:
     except SyntaxError:
         pytest.skip("a piece of code that is not whole")
     assert not found, f"{key}: {found}"
+
+
+def _functions_beside_public_ones() -> dict[str, str]:
+    """Functions without ``_`` of modules that define a public name, by name, which are not public themselves."""
+    public = {name for names in NAMES.values() for name in names}
+    values: list[Any] = [
+        getattr(importlib.import_module(module), name) for module, names in NAMES.items() for name in names
+    ]
+    found = {}
+    for module in {getattr(value, "__module__", None) or "" for value in values}:
+        path = (ROOT / "src").joinpath(*module.split(".")).with_suffix(".py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []:
+            if isinstance(node, ast.FunctionDef) and node.name not in public and not node.name.startswith("_"):
+                found[node.name] = f"{module}.{node.name}"
+    return found
+
+
+def test_a_page_for_users_calls_public_functions_alone() -> None:
+    private = _functions_beside_public_ones()
+    assert len(private) > 50
+    pages = [page for page in DOCUMENTS if not page.startswith("docs/design/")]
+    calls = {
+        f"{page}: {private[name]}"
+        for page in pages
+        for name in re.findall(r"`(\w+)\(", Path(ROOT, page).read_text(encoding="utf-8"))
+        if name in private
+    }
+    assert not calls
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

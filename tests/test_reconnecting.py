@@ -15,7 +15,6 @@ from container.client import (
     ConnectionState,
     ReconnectingClient,
     ReconnectPolicy,
-    reconnecting,
 )
 from container.errors import (
     ClosedError,
@@ -41,7 +40,7 @@ def connecting(members: ThreadedMembers, **more: Any) -> ReconnectingClient:
         "policy": QUICK,
         "listener": Collecting(),
     }
-    return reconnecting(**members.settings(**given | more))
+    return ReconnectingClient.connect(**members.settings(**given | more))
 
 
 def until(client: ReconnectingClient, predicate: Callable[[], object], what: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import container
 from container.archive import Archive
-from container.client import AsyncSessionPool, aconnect, areconnecting
+from container.client import AsyncAeronCluster, AsyncReconnectingClient, AsyncSessionPool
 from container.consensus import ConsensusModule
 from container.errors import ConfigurationError
 from container.operate.exporter import Exporter
@@ -47,8 +47,8 @@ ENTRIES: list[tuple[str, Callable[[], object]]] = [
     ("an archive", lambda: Archive.launch(archive_dir="/none", **CHANNELS)),
     ("a consensus module", lambda: ConsensusModule.launch(cluster_dir="/none", **MEMBER)),
     ("a container", lambda: container.ClusteredServiceContainer.launch(Counter(), cluster_dir="/none")),
-    ("aconnect\\(\\)", lambda: aconnect(egress_channel="aeron:ipc")),
-    ("areconnecting\\(\\)", lambda: areconnecting(egress_channel="aeron:ipc")),
+    ("AsyncAeronCluster", lambda: AsyncAeronCluster.connect(egress_channel="aeron:ipc")),
+    ("AsyncReconnectingClient", lambda: AsyncReconnectingClient.connect(egress_channel="aeron:ipc")),
     ("AsyncSessionPool", lambda: AsyncSessionPool.connect(egress_channel="aeron:ipc")),
     ("an exporter", lambda: Exporter([])),
 ]
@@ -74,12 +74,12 @@ import gevent.monkey
 gevent.monkey.patch_all({patch})
 import asyncio
 import container
-from container.client import AsyncSessionPool, aconnect
+from container.client import AsyncSessionPool, AsyncAeronCluster
 from tests.services import Counter
 
 async def ask(node):
     settings = dict(aeron_dir=node.aeron_dir, ingress_channel="aeron:ipc", egress_channel="aeron:ipc")
-    async with aconnect(**settings) as client:
+    async with AsyncAeronCluster.connect(**settings) as client:
         await client.send(b"1")
         print((await client.receive()).payload.decode())
     async with AsyncSessionPool.connect(**settings) as pool:

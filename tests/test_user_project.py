@@ -23,12 +23,12 @@ import pytest
 import container
 from container.client import (
     AeronCluster,
+    AsyncAeronCluster,
+    AsyncReconnectingClient,
     ClientContext,
     ClientSettings,
+    ReconnectingClient,
     SessionPool,
-    aconnect,
-    areconnecting,
-    reconnecting,
 )
 from container.common.values import is_path
 from container.errors import ConfigurationError
@@ -117,9 +117,9 @@ def _texts(kind: Any) -> dict[str, str]:
 CONNECTS: dict[str, Callable[..., object]] = {
     "connect": AeronCluster.connect,
     "async_connect": AeronCluster.async_connect,
-    "aconnect": aconnect,
-    "reconnecting": reconnecting,
-    "areconnecting": areconnecting,
+    "AsyncAeronCluster.connect": AsyncAeronCluster.connect,
+    "ReconnectingClient.connect": ReconnectingClient.connect,
+    "AsyncReconnectingClient.connect": AsyncReconnectingClient.connect,
     "SessionPool.connect": SessionPool.connect,
     "from_environment": ClientContext.from_environment,
 }
@@ -157,10 +157,13 @@ def test_misspelt_and_mistyped_settings_of_a_client_are_refused_by_name(
         (connect, misspelt)
         for connect, known in (
             ("connect", ("corelate", "re_send")),
-            ("aconnect", ("corelate", "re_send", "max_wating")),
+            ("AsyncAeronCluster.connect", ("corelate", "re_send", "max_wating")),
             ("SessionPool.connect", ("corelate", "re_send", "max_conecting")),
-            ("reconnecting", ("corelate", "re_send", "outbox_byte", "polcy", "call_backs")),
-            ("areconnecting", ("corelate", "re_send", "outbox_byte", "polcy", "call_backs", "max_wating")),
+            ("ReconnectingClient.connect", ("corelate", "re_send", "outbox_byte", "polcy", "call_backs")),
+            (
+                "AsyncReconnectingClient.connect",
+                ("corelate", "re_send", "outbox_byte", "polcy", "call_backs", "max_wating"),
+            ),
         )
         for misspelt in known
     ],
@@ -170,7 +173,16 @@ def test_a_near_name_is_suggested_for_what_a_call_takes_beside_settings(connect:
         CONNECTS[connect](**CHANNELS, **{name: None})
 
 
-@pytest.mark.parametrize("connect", ["connect", "aconnect", "SessionPool.connect", "reconnecting", "areconnecting"])
+@pytest.mark.parametrize(
+    "connect",
+    [
+        "connect",
+        "AsyncAeronCluster.connect",
+        "SessionPool.connect",
+        "ReconnectingClient.connect",
+        "AsyncReconnectingClient.connect",
+    ],
+)
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -186,7 +198,7 @@ def test_mistyped_arguments_are_refused_before_anything_is_opened(
         CONNECTS[connect](**CHANNELS, **given)
 
 
-@pytest.mark.parametrize("connect", [reconnecting, areconnecting])
+@pytest.mark.parametrize("kind", [ReconnectingClient, AsyncReconnectingClient])
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -198,11 +210,9 @@ def test_mistyped_arguments_are_refused_before_anything_is_opened(
         ({"resolve": "0=a:1"}, "resolve must be callable or None, not '0=a:1'"),
     ],
 )
-def test_mistyped_arguments_of_a_client_that_connects_again(
-    connect: Callable[..., object], given: dict[str, Any], text: str
-) -> None:
+def test_mistyped_arguments_of_a_client_that_connects_again(kind: Any, given: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(text)):
-        connect(**CHANNELS, **given)
+        kind.connect(**CHANNELS, **given)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ html_show_sphinx = False
 html_copy_source = False
 html_additional_pages = {"index": "redirect.html"}
 templates_path = ["templates"]
+html_static_path = ["static"]
+html_css_files = ["theme.css"]
 pygments_style = "default"
 pygments_dark_style = "github-dark"
 

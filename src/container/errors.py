@@ -25,17 +25,17 @@ class Outcome(enum.Enum):
     """The known outcome of a request, when an error comes in place of a result."""
 
     NOT_DONE = "not done"
-    """It was not done and will not be: what was to be sent was not sent, or was refused."""
+    """It was not done and will not be: the message was not sent, or was refused."""
     UNKNOWN = "unknown"
     """It may be done, or may be done yet. Ask for it again only if it may be done twice, or find out."""
 
 
 class ContainerError(Exception):
-    """Base of everything that this package raises and a caller may handle."""
+    """Base of all errors of this package that a caller may handle."""
 
     #: Whether the same call may succeed later, with nothing changed; on a new client where this one is closed.
     is_retryable: bool = False
-    #: What is known of what was asked for.
+    #: Whether the request is known not to have been carried out.
     outcome: Outcome = Outcome.UNKNOWN
 
     def __init__(self, message: str, *, category: Category = Category.ERROR) -> None:
@@ -47,7 +47,8 @@ class ContainerError(Exception):
 
 
 def _made_again(kind: type[BaseException], arguments: tuple[object, ...], state: dict[str, object]) -> BaseException:
-    """An exception in another process, such as a Spark driver that hears of a failed task; without ``__init__``."""
+    """Rebuild an exception in another process, such as a Spark driver that gets the error of a task; skip
+    ``__init__``."""
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(state)
@@ -90,7 +91,7 @@ class OutcomeUnknownError(ClusterError):
 
 
 class LeaderChangedError(OutcomeUnknownError, ConnectionError):
-    """The leader that a request was sent to is lost, or no longer leads: its reply is not to be expected."""
+    """The leader that a request was sent to is lost, or no longer leads: do not expect its reply."""
 
 
 class SessionError(ClusterError):
@@ -272,7 +273,7 @@ class ClusterEvent(Event):
 
 
 class ArchiveEvent(Event):
-    """An event of the archive, such as a control session that ended for want of a client that reads."""
+    """An event of the archive, such as a control session that ended because its client did not read."""
 
 
 class AgentTermination(BaseException):

@@ -249,7 +249,7 @@ def _walk(info: object, path: str, seen: set[type]) -> None:
     if isinstance(info, msgspec.inspect.SetType | msgspec.inspect.FrozenSetType):
         raise _is_a_set(path)
     if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
-        if info.cls in seen:  # on whatever path: types that refer to each other have too many of them
+        if info.cls in seen:  # on any path: types that refer to each other have too many paths
             return
         seen.add(info.cls)
     for name in getattr(info, "__struct_fields__", ()):
@@ -273,7 +273,7 @@ def _name_of(state_type: Any) -> str:
 
 
 def _state_name(state_type: Any, name: str | None) -> str:
-    """The name that was declared; by default that of the class, wherever it stands."""
+    """The declared name; by default that of the class, in any module."""
     if name is not None:
         return name
     default = getattr(state_type, "__name__", None) or str(state_type)

@@ -21,7 +21,7 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.client import reconnecting
+from container.client import ReconnectingClient
 from container.errors import ContainerError, Outcome
 from container.snapshots import read_snapshot, write_snapshot
 from container.testing.processes.process import wait_until
@@ -165,7 +165,7 @@ class RegisterClients:
     def _run(self, number: int) -> None:
         try:
             context = {"message_timeout": CONNECT_LIMIT_S, **self._settings}
-            with reconnecting(correlate=_number_of, **context) as client:
+            with ReconnectingClient.connect(correlate=_number_of, **context) as client:
                 self._ask(client, number, random.Random(self._seed * 1_000_003 + number))
         except BaseException as error:
             self.failures.append(error)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from container.aeron import AeronClient
-from container.archive import AeronArchive, RecordingSignalEvent, error_codes
+from container.archive import AeronArchive, AsyncAeronArchive, RecordingSignalEvent, error_codes
 from container.errors import ArchiveError, ConfigurationError
 from container.testing.memory import transport_probe as seam
 from container.testing.processes.endpoints import PortReservation
@@ -90,7 +90,7 @@ def test_a_program_with_asyncio_records_and_replays(archive: LocalArchive) -> No
 
     async def main() -> None:
         async with (
-            AeronArchive.aconnect(aeron_dir=archive.aeron_dir, control_channel=CONTROL_CHANNEL) as connected,
+            AsyncAeronArchive.connect(aeron_dir=archive.aeron_dir, control_channel=CONTROL_CHANNEL) as connected,
         ):
             with await connected.add_recorded_publication(CHANNEL, 1700) as publication:
                 for message in messages:

@@ -15,7 +15,7 @@ import pytest
 
 from container.aeron import MediaDriver
 from container.api import NOT_CONNECTED
-from container.client import AdminResponseCode, AeronCluster, ClientState, EgressListener, EventCode, aconnect
+from container.client import AdminResponseCode, AeronCluster, AsyncAeronCluster, ClientState, EgressListener, EventCode
 from container.codecs.messages import decode
 from container.errors import AuthenticationError, TimedOutError
 from container.testing.processes.local_cluster import CounterType, Node
@@ -205,7 +205,7 @@ def test_a_snapshot_is_accepted_where_everything_is_allowed(node: NodeFactory) -
 
     async def ask() -> None:
         options = settings(echo, EgressListener())
-        async with aconnect(**options) as client:
+        async with AsyncAeronCluster.connect(**options) as client:
             response = await client.request_snapshot()
             assert response.response_code == AdminResponseCode.OK
             busy = await client.request_snapshot()
@@ -222,7 +222,7 @@ def test_100_000_messages_are_echoed_once_and_in_order(node: NodeFactory) -> Non
     echo = start_echo(node())
 
     async def exchange() -> None:
-        async with aconnect(**settings(echo, EgressListener())) as client:
+        async with AsyncAeronCluster.connect(**settings(echo, EgressListener())) as client:
 
             async def send_all() -> None:
                 for number in range(MESSAGE_COUNT):

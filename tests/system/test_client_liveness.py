@@ -17,7 +17,7 @@ from tests.system.test_client import Collecting, poll_until, settings, start_ech
 MINUTE_S = 60.0
 BUSY = """
 import asyncio, ctypes, sys
-from container.client import AeronCluster, EgressListener, aconnect
+from container.client import AeronCluster, EgressListener, AsyncAeronCluster
 
 pytestmark = pytest.mark.nodes("native", "java")
 
@@ -27,7 +27,7 @@ class Listener(EgressListener):
 settings = dict(argument.split("=", 1) for argument in sys.argv[2:])
 
 async def hold():
-    async with aconnect(**settings) as client:
+    async with AsyncAeronCluster.connect(**settings) as client:
         with AeronCluster.connect(**settings, listener=Listener()) as blocking:
             ctypes.PyDLL(None).usleep(int(float(sys.argv[1]) * 1e6))
             while not blocking.is_closed:

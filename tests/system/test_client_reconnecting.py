@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from container.client import AsyncReconnectingClient, ConnectionListener, ReconnectPolicy, areconnecting
+from container.client import AsyncReconnectingClient, ConnectionListener, ReconnectPolicy
 from container.errors import ClosedError, ContainerError, LeaderChangedError, RequestClosedError
 from container.testing.processes.local_cluster import LocalCluster, Service
 from tests.forking import Child, not_refused
@@ -155,7 +155,7 @@ def test_a_day_in_the_life(cluster: LocalCluster) -> None:
     async def scenario() -> None:
         settings = cluster.client_settings() | {"message_timeout": 5.0, "new_leader_timeout": 10.0}
         async with (
-            areconnecting(
+            AsyncReconnectingClient.connect(
                 **settings,
                 driver_timeout=3.0,
                 correlate=key_of,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from container.client import AsyncAeronCluster, EgressListener, aconnect
+from container.client import AsyncAeronCluster, EgressListener
 from container.errors import LeaderChangedError
 from container.testing.processes.local_cluster import LocalCluster, Service
 from tests.limits import LIMIT_S
@@ -83,7 +83,7 @@ def test_each_request_has_one_outcome_soon_after_each_new_leader(cluster: LocalC
 
     async def scenario() -> None:
         settings = cluster.client_settings() | {"message_timeout": LIMIT_S, "new_leader_timeout": LIMIT_S}
-        async with aconnect(**settings, correlate=key_of, listener=leaders) as client:
+        async with AsyncAeronCluster.connect(**settings, correlate=key_of, listener=leaders) as client:
             end = asyncio.Event()
             async with asyncio.timeout(LIMIT_S * KILLS), asyncio.TaskGroup() as tasks:
                 for number in range(IN_FLIGHT):

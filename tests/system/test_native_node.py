@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from container.client import ConnectionListener, reconnecting
+from container.client import ConnectionListener, ReconnectingClient
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.files.node_state_file import NodeStateFile
@@ -64,7 +64,7 @@ def test_a_client_that_shares_the_driver_of_a_node_that_is_killed_probes_for_the
 
     with NativeNode("examples.echo_service:EchoService", environment=ENVIRONMENT) as node:
         node.start().await_leader(LIMIT_S)
-        with reconnecting(
+        with ReconnectingClient.connect(
             ingress_channel="aeron:ipc",
             egress_channel="aeron:ipc",
             aeron_dir=os.fspath(node.aeron_dir),

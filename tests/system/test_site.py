@@ -15,7 +15,10 @@ from container.testing import wait_until
 from tests.documents import ROOT
 
 LIMIT_S = 60
-PAGES = ["docs/index", "README", "docs/pipeline", "docs/settings", "docs/tutorial/1-service", "docs/reference/client"]
+PAGES = [
+    *("docs/index", "README", "docs/architecture", "docs/client", "docs/pipeline", "docs/settings"),
+    *("docs/tutorial/1-service", "docs/reference/client"),
+]
 PHONE, DESK = 400, 1400
 
 
@@ -80,7 +83,9 @@ def test_a_page_fits_the_window(site: Path, browser, page: str, width: int) -> N
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     if place := os.environ.get("SITE_SCREENSHOTS"):
         Path(place).mkdir(parents=True, exist_ok=True)
-        browser.save_screenshot(str(Path(place, f"{page.replace('/', '-')}-{width}.png")))
+        for theme in ("light", "dark"):
+            browser.execute_script("document.body.dataset.theme = arguments[0]", theme)
+            browser.save_screenshot(str(Path(place, f"{page.replace('/', '-')}-{width}-{theme}.png")))
 
 
 def test_a_reader_clicks_through_the_site(site: Path, browser) -> None:  # type: ignore[no-untyped-def]
@@ -100,4 +105,7 @@ def test_a_reader_clicks_through_the_site(site: Path, browser) -> None:  # type:
 
     before = browser.execute_script("return document.body.dataset.theme")
     browser.find_element("css selector", ".content-icon-container .theme-toggle").click()
-    assert browser.execute_script("return document.body.dataset.theme") != before
+    theme = browser.execute_script("return document.body.dataset.theme")
+    assert theme != before
+    scheme = browser.execute_script("return getComputedStyle(document.documentElement).colorScheme")
+    assert scheme == theme, "pictures follow the theme"

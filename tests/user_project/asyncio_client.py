@@ -7,13 +7,12 @@ from typing import assert_type
 
 from container.client import (
     AsyncAeronCluster,
+    AsyncReconnectingClient,
     ClientMetrics,
     ClientSettings,
     ConnectionListener,
     EgressMessage,
     OutboxPolicy,
-    aconnect,
-    areconnecting,
 )
 from container.errors import ContainerError
 
@@ -34,7 +33,9 @@ async def ask(client: AsyncAeronCluster, number: int) -> bytes:
 
 async def main() -> list[bytes]:
     """Many requests, and the messages of the service."""
-    async with aconnect(**SETTINGS, correlate=lambda payload: int(payload[:8]), max_waiting=100) as client:
+    async with AsyncAeronCluster.connect(
+        **SETTINGS, correlate=lambda payload: int(payload[:8]), max_waiting=100
+    ) as client:
         answers = await asyncio.gather(*(ask(client, number) for number in range(10)))
         assert_type(client.metrics(), ClientMetrics)
         async for message in client:
@@ -46,6 +47,8 @@ async def main() -> list[bytes]:
 
 async def stay() -> bytes:
     """The same over many sessions."""
-    async with areconnecting(**SETTINGS, callbacks=Watching(), outbox_policy=OutboxPolicy.REFUSE) as client:
+    async with AsyncReconnectingClient.connect(
+        **SETTINGS, callbacks=Watching(), outbox_policy=OutboxPolicy.REFUSE
+    ) as client:
         await client.send(b"hello")
         return (await client.receive()).payload

@@ -11,10 +11,10 @@ from container.client import (
     ClientSettings,
     EgressListener,
     PooledSession,
+    ReconnectingClient,
     ReconnectPolicy,
     Request,
     SessionPool,
-    reconnecting,
 )
 
 
@@ -53,7 +53,9 @@ def talk() -> bytes:
 def talk_again() -> bytes:
     """The same over many sessions."""
     policy = ReconnectPolicy(max_seconds=None)
-    with reconnecting(ClientContext(**SETTINGS), correlate=key_of, policy=policy, message_timeout=1) as client:
+    with ReconnectingClient.connect(
+        ClientContext(**SETTINGS), correlate=key_of, policy=policy, message_timeout=1
+    ) as client:
         client.send(b"hello")
         assert_type(client.metrics().reconnects, int)
         return client.request(b"00000003", key=3)

@@ -7,14 +7,14 @@ from container.api import Header, MessageBuffer
 from container.client import (
     Action,
     AeronCluster,
+    AsyncAeronCluster,
+    AsyncReconnectingClient,
     ClientContext,
     ClientSettings,
     ControlledEgressListener,
     EgressListener,
+    ReconnectingClient,
     SessionPool,
-    aconnect,
-    areconnecting,
-    reconnecting,
 )
 from container.testing import MemoryMember
 
@@ -29,12 +29,12 @@ AeronCluster.connect(correlate=5)  # wrong: expected "Callable[[bytes], Hashable
 AeronCluster.connect(listener=print)  # wrong: expected "EgressListener | ControlledEgressListener | EgressHandler"
 AeronCluster.async_connect(egres_channel="aeron:ipc")  # wrong: Unexpected keyword argument "egres_channel"
 AeronCluster.async_connect(ingress_stream_id="101")  # wrong: expected "int"
-aconnect(max_wating=5)  # wrong: Unexpected keyword argument "max_wating"
-aconnect(aeron_dir=b"/dev/shm/aeron")  # wrong: expected "str | None"
-reconnecting(outbox_mesages=5)  # wrong: Unexpected keyword argument "outbox_mesages"
-reconnecting(outbox_policy="block")  # wrong: expected "OutboxPolicy"
-areconnecting(polcy=None)  # wrong: Unexpected keyword argument "polcy"
-areconnecting(callbacks=print)  # wrong: expected "ConnectionListener | None"
+AsyncAeronCluster.connect(max_wating=5)  # wrong: Unexpected keyword argument "max_wating"
+AsyncAeronCluster.connect(aeron_dir=b"/dev/shm/aeron")  # wrong: expected "str | None"
+ReconnectingClient.connect(outbox_mesages=5)  # wrong: Unexpected keyword argument "outbox_mesages"
+ReconnectingClient.connect(outbox_policy="block")  # wrong: expected "OutboxPolicy"
+AsyncReconnectingClient.connect(polcy=None)  # wrong: Unexpected keyword argument "polcy"
+AsyncReconnectingClient.connect(callbacks=print)  # wrong: expected "ConnectionListener | None"
 SessionPool.connect(max_conecting=5)  # wrong: Unexpected keyword argument "max_conecting"
 SessionPool.connect(egress_stream_id="102")  # wrong: expected "int"
 ClientContext.from_environment(clientname="x")  # wrong: Unexpected keyword argument "clientname"

@@ -261,7 +261,7 @@ cdef class ConductorEvents:
         finally:
             self._reporting_thread = 0
             if self.parent_id != 0:
-                # Its handler has forked, and this is the child: C would go on with the driver in the parent's name.
+                # Its handler has forked, and this is the child: C would keep using the driver in the parent's name.
                 forks.end_child(raised or forks.refusal(
                     "return from an error handler", "the Aeron client", self.parent_id))
         return 0

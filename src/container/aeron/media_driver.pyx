@@ -126,7 +126,7 @@ _THREADING_MODES = {
 _live_drivers = weakref.WeakValueDictionary()
 
 
-# Of any driver
+# Functions for any driver
 
 def default_aeron_dir():
     """The directory (str) that drivers and clients use by default, such as
@@ -504,7 +504,8 @@ cdef class MediaDriver:
 
     cdef int _start(self, bint is_invoked) except -1:
         cdef int result
-        # It makes its directory anew, whatever is there: the umask alone can close that from the first moment on.
+        # The driver recreates its directory, whatever is there. Only the umask can close that directory from the first
+        # moment.
         with closed_to_others():
             with nogil:
                 result = driver_lib.init(&self._driver, self._context)

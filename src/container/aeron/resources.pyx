@@ -44,7 +44,7 @@ from container.common import forks
 from container.common.regular_files import open_regular
 from container.errors import AeronError, ClosedError, DriverTimeoutError, MessageTooLongError, RegistrationError
 
-# Of the driver's cnc.dat (upstream: CncFileDescriptor.java), and of a counter's value (CountersReader.java).
+# Layout of the driver's cnc.dat (upstream: CncFileDescriptor.java), and of a counter's value (CountersReader.java).
 cdef enum:
     CNC_METADATA_LENGTH = 128
     VALUE_LENGTH = 128
@@ -58,7 +58,7 @@ cdef struct CncMetadata:
     int32_t counters_values_buffer_length
 
 
-# What an empty message is offered from: C refuses a NULL.
+# An empty message is offered from here: C refuses a NULL.
 cdef uint8_t NO_BYTES = 0
 
 
@@ -729,7 +729,7 @@ cdef class AeronExclusivePublication(AeronPublication):
         cdef int64_t result = position
         try:
             if position == <int64_t> self.term_buffer_length << 31:
-                result = MAX_POSITION_EXCEEDED          # C would go on with a term that there is not
+                result = MAX_POSITION_EXCEEDED          # C would continue with a term that does not exist
             elif position >= 0:
                 check_block(self, position, block, length)
                 result = lib.exclusive_publication_offer_block(publication, block, length)

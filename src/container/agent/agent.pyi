@@ -1,4 +1,4 @@
-# What type checkers see of container.agent.agent, which is compiled.
+# The types of container.agent.agent, which is compiled.
 from container.transport.idle_strategy import IdleStrategy
 
 class Agent:

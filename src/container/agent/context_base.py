@@ -121,6 +121,10 @@ class ContextBase[SettingsType: CommonSettings](ABC):
         self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "concluded" if self.is_concluded else "not concluded"
+        return f"<{type(self).__name__} of {self.kind}: {state}>"
+
     # For a subclass.
 
     @abstractmethod

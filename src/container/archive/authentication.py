@@ -1,7 +1,7 @@
 """Access to an archive: authenticators and authorisation services, as upstream's ``io.aeron.security``.
 
-An authenticator is asked at each step of a client's connect; an authorisation service at each request. Both are classes
-of the user, or the defaults, which accept everybody and allow everything. The archive reports any error that these
+An authenticator is asked at each step of a client's connect; an authorisation service at each request. Both are your
+own classes, or the defaults, which accept everybody and allow everything. The archive reports any error that these
 methods raise, and does not carry out the client's request.
 """
 
@@ -51,9 +51,9 @@ class SessionProxy(Protocol):
 
 
 class Authenticator:
-    """Decides who may connect; a class of the user derives from it, or has the same methods.
+    """Decides who may connect; your class derives from it, or has the same methods.
 
-    This one answers neither yes nor no, and so every client is given up after the archive's connect timeout. Times are
+    This one gives no answer, so every client fails after the archive's connect timeout. Times are
     milliseconds since 1970.
     """
 
@@ -61,7 +61,7 @@ class Authenticator:
         """A client wants to connect, with these credentials, which may be empty."""
 
     def on_connected_session(self, session: SessionProxy, now_ms: int) -> None:
-        """The client can be answered: challenge it, authenticate it or reject it. Called until one of them is done."""
+        """The client can be answered: challenge, authenticate or reject it. Called until one of these is done."""
 
     def on_challenge_response(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
         """A client that was challenged answers, with these credentials."""
@@ -96,7 +96,7 @@ class AllowAll:
     """Allows everything."""
 
     def is_authorised(self, protocol_id: int, action_id: int, action_type: object, encoded_principal: bytes) -> bool:
-        """Whether it is allowed: yes."""
+        """Return True."""
         return True
 
 
@@ -104,14 +104,14 @@ class DenyAll:
     """Denies everything: clients can connect, and no more."""
 
     def is_authorised(self, protocol_id: int, action_id: int, action_type: object, encoded_principal: bytes) -> bool:
-        """Whether it is allowed: no."""
+        """Return False."""
         return False
 
 
 def create_authenticator(path: str | None, setting: str = "authenticator") -> Authenticator:
     """The authenticator that ``package.module:Class`` names, made without arguments; None is the default's name.
 
-    Raises ConfigurationError, which names ``setting``, when there is none or it has not the methods of one.
+    Raises ConfigurationError, which names ``setting``, when there is none, or it lacks a method.
     """
     if path is None or path == DEFAULT_AUTHENTICATOR:
         return AcceptAll()
@@ -123,7 +123,7 @@ def create_authenticator(path: str | None, setting: str = "authenticator") -> Au
 def create_authorisation_service(path: str | None, setting: str = "authorisation_service") -> AuthorisationService:
     """The service that ``ALLOW_ALL``, ``DENY_ALL`` or ``package.module:Class`` names; None is the default's name.
 
-    Raises ConfigurationError, which names ``setting``, when there is none or it has not the method of one.
+    Raises ConfigurationError, which names ``setting``, when there is none, or it lacks the method.
     """
     if path is None or path == ALLOW_ALL:
         return AllowAll()
@@ -135,17 +135,17 @@ def create_authorisation_service(path: str | None, setting: str = "authorisation
 
 
 def is_authorised(service: AuthorisationService, protocol_id: int, action_id: int, encoded_principal: bytes) -> bool:
-    """Whether the service says so: only True does, not a coroutine or another object that counts as true."""
+    """Whether the service allows it: only True does, not a coroutine or another object that counts as true."""
     return service.is_authorised(protocol_id, action_id, None, encoded_principal) is True
 
 
 def check_authenticator(given: object, what: str) -> None:
-    """Refuse what has not the methods of an authenticator; ``what`` names it in the ConfigurationError."""
+    """Refuse an object without the methods of an authenticator; ``what`` names it in the ConfigurationError."""
     _require_methods(given, Authenticator, what)
 
 
 def check_authorisation_service(given: object, what: str) -> None:
-    """Refuse what has not the method of an authorisation service; ``what`` names it in the ConfigurationError."""
+    """Refuse an object without the method of an authorisation service; ``what`` names it in the ConfigurationError."""
     _require_methods(given, AllowAll, what)
 
 

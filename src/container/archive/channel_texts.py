@@ -229,7 +229,7 @@ def _mtu(length: int) -> str:
     return format_size(length)
 
 
-#: What a stripped channel keeps.
+#: Parameters that a stripped channel keeps.
 _KEPT = {
     "tags": _TEXT,
     "endpoint": _TEXT,

@@ -212,7 +212,7 @@ class ClusterBackupContext(ContextBase[BackupSettings]):
         write_link_file(self._storage, self._cluster_dir, LINK_FILE_NAME, self._mark_file_dir)
         self.mark_file.write_header(
             archive_stream_id=settings.archive_control_stream_id,
-            # Of a node that starts from the copy, as upstream has it: a backup itself has none of these streams.
+            # These are the streams of a node that starts from the copy, as upstream has them: a backup has none.
             service_stream_id=SERVICE_STREAM_ID,
             consensus_module_stream_id=CONSENSUS_MODULE_STREAM_ID,
             ingress_stream_id=INGRESS_STREAM_ID,

@@ -299,7 +299,7 @@ class ClusterBackupMachine:
         self._let_go()
         archive, self._archive = self._archive, None
         if archive is not None:
-            # The log's recording is asked for its end when it goes on.
+            # The log's recording is asked for its end when the backup continues.
             self._quietly(archive.close)
         yield from self._pause(self._settings.cool_down_interval_ns)
 

@@ -1,16 +1,20 @@
 """Clients of the cluster: outside its members, over ingress and egress.
 
-:class:`AeronCluster` is the front door; :class:`ClientContext` has its settings, :class:`EgressListener` is
-what you implement, :class:`AsyncConnect` connects without blocking, :func:`aconnect` is for
-asyncio, and :class:`SessionPool` and :class:`AsyncSessionPool` have thousands of sessions. :class:`Request` is a
-message that waits for its reply.
-:func:`reconnecting` and :func:`areconnecting` make clients that connect again when a session ends.
+Each kind of client has one door, its ``connect(...)``: enter what it returns by ``with`` or ``async with``.
+
+- :class:`AeronCluster` and :class:`AsyncAeronCluster` have one session;
+- :class:`ReconnectingClient` and :class:`AsyncReconnectingClient` connect again when a session ends;
+- :class:`SessionPool` and :class:`AsyncSessionPool` have thousands of sessions.
+
+All take the settings of :class:`ClientContext`. :class:`EgressListener` is what you implement to receive, and
+:class:`Request` is a message that waits for its reply. :meth:`AeronCluster.async_connect` connects in steps that never
+wait, as in Java; it has nothing to do with asyncio.
 """
 
 from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, AsyncConnect, ClientState
-from container.client.async_client import AdminResponse, AsyncAeronCluster, aconnect
+from container.client.async_client import AdminResponse, AsyncAeronCluster
 from container.client.async_pool import AsyncPooledSession, AsyncSessionPool
-from container.client.async_reconnecting import AsyncReconnectingClient, areconnecting
+from container.client.async_reconnecting import AsyncReconnectingClient
 from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier
 from container.client.client_metrics import ClientMetrics, RoundTripTimes
 from container.client.client_poller import EgressMessage
@@ -24,7 +28,7 @@ from container.client.egress_listener import (
     EventCode,
 )
 from container.client.reconnecting_base import ConnectionListener
-from container.client.reconnecting_client import ReconnectingClient, reconnecting
+from container.client.reconnecting_client import ReconnectingClient
 from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy
 from container.client.replacement import PoolListener
 from container.client.requests import Request, RequestCounts
@@ -64,7 +68,4 @@ __all__ = [
     "RequestCounts",
     "RoundTripTimes",
     "SessionPool",
-    "aconnect",
-    "areconnecting",
-    "reconnecting",
 ]

@@ -1,6 +1,6 @@
 """A client of the cluster: sends to the leader, receives the service's answers and follows the leader.
 
-Rules of upstream's AeronCluster, messages of schema 111. Different, for the better of a caller:
+It follows the rules of upstream's AeronCluster, with messages of schema 111. These differ, to a caller's benefit:
 
 - a poll sends keep alives when nothing else was sent for a while, and as the first message to a new leader;
 - while there is no leader an offer returns NOT_CONNECTED, and `send` waits for one;
@@ -55,12 +55,12 @@ cdef enum:
 cdef int64_t NS_PER_S = 1_000_000_000
 cdef int64_t PROGRESS_INTERVAL_NS = NS_PER_S
 cdef int64_t LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS = 10 * NS_PER_S
-cdef int64_t MAX_SETTLE_NS = NS_PER_S // 10             # for what an old leader sent; egress may never be all read
+cdef int64_t MAX_SETTLE_NS = NS_PER_S // 10             # for messages of an old leader: egress may never be empty
 
 _LOGGER = logging.getLogger("container.client")
 
 SESSION_HEADER_LENGTH = HEADER_LENGTH
-"""Bytes that go ahead of each message, on ingress and egress."""
+"""Bytes before each message, on ingress and egress."""
 
 cdef enum:                                              # ClientState
     STATE_CONNECTED = 0
@@ -194,7 +194,7 @@ cdef class AeronCluster(FragmentHandler):
         return 0
 
     cdef int _adopt_session(self, int64_t cluster_session_id) except -1:
-        # Of a pool, which has connected it over these streams in the place of one that was lost; -1 meanwhile.
+        # A pool has connected this session over the same streams, in place of a lost one; the id is -1 until then.
         self.cluster_session_id = cluster_session_id
         codec.session_message_header_put_cluster_session_id(self._session_header, cluster_session_id)
         return 0
@@ -243,7 +243,7 @@ cdef class AeronCluster(FragmentHandler):
 
     @property
     def egress_subscription(self):
-        """The subscription to what the cluster sends (:class:`container.transport.streams.Subscription`)."""
+        """The subscription to the cluster's messages (:class:`container.transport.streams.Subscription`)."""
         return self._subscription
 
     @property
@@ -270,15 +270,15 @@ cdef class AeronCluster(FragmentHandler):
             sessions=int(self._state != STATE_CLOSED), round_trips=round_trips or RoundTripTimes())
 
     def _signs(self):
-        """Counts of received and sent messages, whether the cluster owes a message, and whether there is a leader: for
-        a client that connects again. Another thread than the client's may call it with the lock."""
+        """Return counts of received and sent messages, whether the cluster owes a message, and whether there is a
+        leader. For a client that connects again; a thread other than the client's calls it with the lock."""
         is_connected = self._state == STATE_CONNECTED
         is_owed = (not is_connected or self._publication is None or not self._publication.is_connected()
                    or (self._in_flight is not None and len(self._in_flight) > 0))
         return self._received + self._told, self._sent, is_owed, is_connected
 
     def _end_because(self, str reason not None):
-        """Close it as :meth:`close`, for a reason of those who use it."""
+        """Close it as :meth:`close` does, for a reason of its owner."""
         if self._state != STATE_CLOSED:
             try:
                 self._send_close_request()
@@ -331,7 +331,7 @@ cdef class AeronCluster(FragmentHandler):
         return result
 
     cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6:
-        # The header is written; the claimer writes behind it and commits.
+        # The header is written: the claimer writes after it and commits.
         cdef int64_t result
         if self._publication is None or self._is_settling or self.cluster_session_id < 0:
             return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
@@ -393,7 +393,7 @@ cdef class AeronCluster(FragmentHandler):
         return result
 
     cdef int64_t _offer_request_vectors(self, BufferVectors* vectors, object request) except? -6:
-        # Nothing comes between the check of the key and the request's place in the table.
+        # Nothing may run between the check of the key and the entry in the table.
         cdef int64_t result
         if request is None:
             return self._offer_vectors(vectors)
@@ -483,15 +483,15 @@ cdef class AeronCluster(FragmentHandler):
         return self._track_result(result)
 
     cdef int _track_result(self, int64_t result) except -1:
-        # Of an offer on the ingress publication: what its result says about the connection to the leader.
+        # Draw conclusions about the connection to the leader from the result of an offer on the ingress publication.
         if result > 0:
             if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
                 self._state = STATE_CONNECTED
         elif result == BACK_PRESSURED:
             self._back_pressured += 1
         elif self._state == STATE_CONNECTED:
-            # A leader that stands still for some seconds is not connected, and goes on with the session. One that is
-            # gone for good is not heard any more either.
+            # A leader that stands still for some seconds is not connected, but continues the session. One that is gone
+            # for good is not heard any more either.
             if result == CLOSED or (result == NOT_CONNECTED and not self._is_heard()):
                 self._on_disconnected()
             elif result == MAX_POSITION_EXCEEDED:
@@ -587,7 +587,8 @@ cdef class AeronCluster(FragmentHandler):
         return self._requests.take(cluster_session_id, (<const char*> payload)[:length])
 
     cdef int _settle_requests(self) except -1:
-        # Of those that the last leader was asked. What it sent is read by now: a reply may have been among it.
+        # End the requests that the last leader was asked. Its messages have been read by now, and a reply may have been
+        # among them.
         if self._new_leader is not None:
             return 0
         self._requests.on_new_leader(self.leadership_term_id, self.leader_member_id)
@@ -619,7 +620,7 @@ cdef class AeronCluster(FragmentHandler):
     # Polling
 
     cpdef int idle(self, work_count=0) except -1:
-        """Wait once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
+        """Wait once, by the idle strategy, unless there was work: ``work_count`` is the result of a poll."""
         self._check_thread()
         return self._idle.idle(_int(work_count, "work_count"))
 
@@ -690,7 +691,7 @@ cdef class AeronCluster(FragmentHandler):
         return work_count + fragments + self._poll_state(fragments < fragment_limit)
 
     cdef int _poll_state(self, bint is_drained) except -1:
-        # is_drained: nothing is left on egress of what had come before.
+        # is_drained: everything that was on egress before has been read.
         cdef int work_count = 0
         cdef int64_t now_ns
         if self._is_settling or (self._in_flight is not None and len(self._in_flight) > 0):
@@ -748,7 +749,7 @@ cdef class AeronCluster(FragmentHandler):
         return True
 
     cdef int _check_keep_alive(self) except -1:
-        # A keep alive is what makes a new leader watch this client's stream, so it goes first.
+        # A new leader watches this client's stream only after a keep alive, so that goes first.
         if self._publication is None:
             return 0
         if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
@@ -774,7 +775,7 @@ cdef class AeronCluster(FragmentHandler):
             self._publication = None
         return 0
 
-    # What the cluster sends
+    # Messages of the cluster
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef MessageHeader message
@@ -996,10 +997,13 @@ cdef class AsyncConnect(ConnectSteps):
     def __init__(self, context not None):
         self._begin(context)
 
+    def __repr__(self):
+        return f"<AsyncConnect {self.step.name}>"
+
     cdef object _new_client(self):
         cdef AeronCluster cluster = AeronCluster.__new__(AeronCluster)
         cdef int64_t heartbeat_timeout_ns = self._poller.leader_heartbeat_timeout_ns
-        if heartbeat_timeout_ns <= 0:                   # null of a cluster that does not tell
+        if heartbeat_timeout_ns <= 0:                   # null from a cluster that does not report it
             heartbeat_timeout_ns = LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS
         cluster._client = self._client
         cluster._owns_client = self._owns_client

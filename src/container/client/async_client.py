@@ -1,4 +1,4 @@
-"""The client of the cluster for asyncio: :func:`aconnect` and the client that it makes."""
+"""The client of the cluster for asyncio."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ _RESULT_NAMES = {
 }
 
 MAX_WAITING = 65_536
-"""Messages that may wait to be taken, unless said otherwise."""
+"""Default limit of messages that wait to be taken."""
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes of them."""
+"""Default limit of their bytes."""
 
 
 class AdminResponse(NamedTuple):
@@ -79,7 +79,7 @@ class AdminResponse(NamedTuple):
 
 
 class _AdminKey(int):
-    """The correlation id of an admin request, among the keys of requests: equal to no key of a user's."""
+    """The correlation id of an admin request, among the keys of requests: never equal to a user's key."""
 
     __slots__ = ()
 
@@ -91,7 +91,8 @@ class _AdminKey(int):
 
 
 class _AwaitedRequest(Request):
-    """A request and the future that gets its reply. It ends on the loop's thread, which alone knows what has come."""
+    """A request and the future that gets its reply. It ends on the loop's thread: only that one knows which messages
+    have come."""
 
     __slots__ = ("reply",)
 
@@ -115,7 +116,7 @@ class _AsyncListener(EgressListener):
     def on_extension_message(
         self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
     ) -> None:
-        """Ignore it: there is nobody to raise an error to."""
+        """Ignore it: nobody would get the error."""
 
 
 class Inbox:
@@ -127,13 +128,13 @@ class Inbox:
         self._max_bytes = max_bytes
         self._messages: deque[EgressMessage] = deque()
         self._bytes = 0
-        self._missed = 0  # since the last one
+        self._missed = 0  # since the last message
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def put(self, message: EgressMessage) -> bool:
-        """False when it was dropped: only one that was read although there was no room can be."""
+        """Append a message; return False if it was dropped, as one may be that was read although there was no room."""
         if message.is_over and (len(self) >= self._max_messages or self._bytes >= self._max_bytes):
             self.dropped += 1
             self._missed += 1
@@ -156,16 +157,16 @@ class Inbox:
             self._messages[0].missed += oldest.missed + 1
 
     def take(self) -> EgressMessage:
-        """The oldest; IndexError when there is none."""
+        """Remove and return the oldest message; raise IndexError when there is none."""
         message = self._messages.popleft()
         self._bytes -= len(message.payload)
         return message
 
 
 class AsyncAeronCluster:
-    """A session with the cluster for one event loop; made by :func:`aconnect`.
+    """A session with the cluster for one event loop; made by :meth:`connect`.
 
-    Everything here is called on the event loop's thread, and says so when it is not. A thread of its own polls
+    Call everything here on the event loop's thread; another thread is refused. A thread of its own polls
     the cluster and keeps the session alive, so a loop that is busy for a while does not lose it.
 
     **A message that is accepted is not yet processed**, and may be lost when the leader changes: only the
@@ -185,19 +186,20 @@ class AsyncAeronCluster:
         correlate: Correlate | None,
         max_waiting: int,
         max_waiting_bytes: int,
+        *,
         resend: bool = False,
     ) -> None:
-        """Take over a connected client; use :func:`aconnect`."""
+        """Take over a connected client; use :meth:`connect`."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._cluster = cluster
         self._listener = listener
         self._correlate = correlate
         self._inbox = Inbox(max_waiting, max_waiting_bytes)
-        self._taken: deque[Any] = deque()  # what the poller has read, and is not handled yet
+        self._taken: deque[Any] = deque()  # read by the poller, and not handled yet
         self._receivers: set[asyncio.Future[None]] = set()
         self._table = RequestTable(None, resend=resend)  # correlate() is called here, on the loop's thread
-        self._requests: dict[Hashable, asyncio.Future[bytes]] = {}  # those too that wait to be sent
+        self._requests: dict[Hashable, asyncio.Future[bytes]] = {}  # including those that wait to be sent
         self._admin_requests: dict[int, asyncio.Future[AdminResponse]] = {}
         self._sending = asyncio.Lock()
         self._sends = 0
@@ -207,6 +209,45 @@ class AsyncAeronCluster:
         self._poller = ClientPoller(cluster, _waker(self), max_waiting, max_waiting_bytes, self._table)
         self._poller.start()
         forks.own(self)
+
+    @staticmethod
+    def connect(
+        context: ClientContext | None = None,
+        *,
+        correlate: Correlate | None = None,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        resend: bool = False,
+        **settings: Unpack[ClientSettings],
+    ) -> _Connecting:
+        """Connect for asyncio: ``async with AsyncAeronCluster.connect(...) as client``, or ``await`` it.
+
+        It returns a coroutine, which ``asyncio.create_task`` takes, to connect beside other tasks.
+
+        Args:
+            context: the settings, and ``settings`` replace some of it; without one ``settings`` come before the
+                environment, as for :meth:`AeronCluster.connect`. The listener's methods are called on the event loop's
+                thread; ``on_message`` never would be, and one that has it is refused.
+            correlate: given a message's payload, returns the key of the request that it answers, which must be
+                hashable, or None for a message that is not a reply. :meth:`AsyncAeronCluster.request` needs it.
+            max_waiting: messages that may wait to be taken, see :class:`AsyncAeronCluster`.
+            max_waiting_bytes: bytes of them; one message more may be there.
+            resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
+
+        Raise as :meth:`AeronCluster.connect`, and close what was opened when the connect is cancelled.
+        """
+        check_threads("AsyncAeronCluster")
+        check_context(context)
+        check_count("max_waiting", max_waiting)
+        check_count("max_waiting_bytes", max_waiting_bytes)
+        check_requests(correlate, resend)
+        if context is None:
+            settings = {"listener": _AsyncListener(), **settings}
+        context = context_of(context, settings, "correlate", "max_waiting", "max_waiting_bytes", "resend")
+        listener = check_async_listener("AsyncAeronCluster.connect", context.listener)
+        return _Connecting(
+            lambda: connect_session(context, listener, correlate, max_waiting, max_waiting_bytes, resend)
+        )
 
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
@@ -220,7 +261,9 @@ class AsyncAeronCluster:
         poller = getattr(self, "_poller", None)
         if poller is not None and not poller.is_ended:
             poller.stop()
-            warnings.warn(f"unclosed {self!r}: use 'async with aconnect(...)'", ResourceWarning, stacklevel=2)
+            warnings.warn(
+                f"unclosed {self!r}: use 'async with AsyncAeronCluster.connect(...)'", ResourceWarning, stacklevel=2
+            )
 
     @property
     def cluster_session_id(self) -> int:
@@ -269,7 +312,7 @@ class AsyncAeronCluster:
 
     @property
     def unmatched_replies(self) -> int:
-        """Replies for which nobody waited any more: their request had ended."""
+        """Replies that came after their request had ended."""
         return self._table.counts.unmatched
 
     @property
@@ -337,7 +380,7 @@ class AsyncAeronCluster:
         A new leader will not answer what the last one was sent. So with a new leader an ``idempotent`` request is sent
         again, before anything else and in the order in which the requests were sent first, once to each leader; the
         service may carry it out twice. Another one ends with LeaderChangedError as soon as its leader is lost. None
-        leaves it to the ``resend`` of :func:`aconnect`.
+        leaves it to the ``resend`` of :meth:`connect`.
 
         Raises:
             LeaderChangedError: the leader that it was sent to is lost, or leads no longer.
@@ -345,7 +388,7 @@ class AsyncAeronCluster:
             RequestTimedOutError: no reply in time; the request may have been processed anyway.
             RequestClosedError: the client gets closed, and the request may have been processed.
             ClosedError: the client is closed already.
-            ConfigurationError: :func:`aconnect` was given no ``correlate``.
+            ConfigurationError: :meth:`connect` was given no ``correlate``.
             ClusterError: a reply with that key may still come: to a request that waits, that ended without its reply
                 (the last 65,536 are remembered, until the session ends), or that was sent again.
         """
@@ -368,7 +411,7 @@ class AsyncAeronCluster:
 
     def _open_request(self, buffers: tuple[Buffer, ...], key: Hashable, idempotent: bool | None) -> _AwaitedRequest:
         if self._correlate is None:
-            raise ConfigurationError("request() needs a function that finds a reply's key: aconnect(correlate=...)")
+            raise ConfigurationError("request() needs a function that finds a reply's key: connect(correlate=...)")
         check_key(key)
         if key in self._requests:
             raise ClusterError(f"a request with key {key!r} is already waiting for its reply")
@@ -415,7 +458,7 @@ class AsyncAeronCluster:
     def __aiter__(self) -> AsyncIterator[EgressMessage]:
         """Iterate over the service's messages, except replies to requests, until the client is closed.
 
-        Several tasks may iterate at once: each message goes to one of them, in the order of their coming.
+        Several tasks may iterate at once: each message goes to one of them, in the order of arrival.
         """
         return self
 
@@ -453,7 +496,7 @@ class AsyncAeronCluster:
             while self._taken:
                 self._handle(self._taken.popleft())
         finally:
-            if self._taken:  # what leaves here is meant for the loop, such as KeyboardInterrupt
+            if self._taken:  # an exception that leaves here is meant for the loop, such as KeyboardInterrupt
                 self._loop.call_soon(self._drain)
         if self._poller.is_ended and not self._is_closed:
             self._end()
@@ -481,7 +524,7 @@ class AsyncAeronCluster:
             if key is None:
                 return False
             self._table.answer(self.cluster_session_id, key, message.payload)
-        except Exception as error:  # of a key that cannot be hashed or compared as well
+        except Exception as error:  # also that of a key that cannot be hashed or compared
             self._report("correlate() failed; the message is taken for no reply", error)
             return False
         return True
@@ -502,7 +545,7 @@ class AsyncAeronCluster:
     # Closing
 
     def _end_because(self, reason: str) -> None:
-        """Let the session end for a reason of those who use it; do not wait."""
+        """Let the session end for a reason of its owner; do not wait."""
         self._poller.stop(reason)
 
     async def aclose(self) -> None:
@@ -550,7 +593,7 @@ class AsyncAeronCluster:
 
 
 class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
-    """The result of :func:`aconnect`: a coroutine, for ``await`` and tasks, that can be used in ``async with``."""
+    """The result of :meth:`AsyncAeronCluster.connect`: a coroutine, for ``await``, tasks and ``async with``."""
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, AsyncAeronCluster]]) -> None:
         self._connect = connect
@@ -558,7 +601,7 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
 
     @cached_property
     def _connecting(self) -> Coroutine[Any, Any, AsyncAeronCluster]:
-        # Made when it is awaited, so that one that never is needs no warning: it has opened nothing.
+        # Made when it is awaited. A connect that never is has opened nothing, and needs no warning.
         return self._connect()
 
     def __await__(self) -> Generator[Any, Any, AsyncAeronCluster]:
@@ -584,7 +627,7 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
     ) -> None:
         await self._client.aclose()
 
-    if not TYPE_CHECKING:  # which knows that there is no more
+    if not TYPE_CHECKING:  # a type checker knows all attributes
 
         def __getattr__(self, name: str) -> NoReturn:
             if hasattr(AsyncAeronCluster, name) and not name.startswith("_"):
@@ -594,50 +637,14 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
 
 def _not_awaited(name: str) -> str:
     return (
-        f"{name} is the client's, and aconnect() has not connected one yet: write "
-        "'async with aconnect(...) as client', or 'client = await aconnect(...)'"
+        f"{name} is the client's, and connect() has not connected one yet: write "
+        "'async with AsyncAeronCluster.connect(...) as client', or 'client = await AsyncAeronCluster.connect(...)'"
     )
 
 
-def aconnect(
-    context: ClientContext | None = None,
-    *,
-    correlate: Correlate | None = None,
-    max_waiting: int = MAX_WAITING,
-    max_waiting_bytes: int = MAX_WAITING_BYTES,
-    resend: bool = False,
-    **settings: Unpack[ClientSettings],
-) -> _Connecting:
-    """Connect for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
-
-    It returns a coroutine, so ``asyncio.create_task(aconnect(...))`` connects beside other tasks.
-
-    Args:
-        context: the settings, and ``settings`` replace some of it; without one ``settings`` come before the
-            environment, as for :meth:`AeronCluster.connect`. The listener's methods are called on the event loop's
-            thread; ``on_message`` never would be, and one that has it is refused.
-        correlate: given a message's payload, returns the key of the request that it answers, which must be
-            hashable, or None for a message that is not a reply. :meth:`AsyncAeronCluster.request` needs it.
-        max_waiting: messages that may wait to be taken, see :class:`AsyncAeronCluster`.
-        max_waiting_bytes: bytes of them; one message more may be there.
-        resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
-
-    Raise as :meth:`AeronCluster.connect`, and close what was opened when the connect is cancelled.
-    """
-    check_threads("aconnect()")
-    check_context(context)
-    check_count("max_waiting", max_waiting)
-    check_count("max_waiting_bytes", max_waiting_bytes)
-    check_requests(correlate, resend)
-    if context is None:
-        settings = {"listener": _AsyncListener(), **settings}
-    context = context_of(context, settings, "correlate", "max_waiting", "max_waiting_bytes", "resend")
-    listener = check_async_listener("aconnect", context.listener)
-    return _Connecting(lambda: connect_session(context, listener, correlate, max_waiting, max_waiting_bytes, resend))
-
-
 def check_async_listener(name: str, listener: object) -> EgressListener:
-    """Refuse a listener that would never be called, with a ConfigurationError; ``name`` is who refuses it."""
+    """Refuse a listener that would never be called, with a ConfigurationError; ``name`` is the function that refuses
+    it."""
     if not isinstance(listener, EgressListener):
         raise ConfigurationError(f"{name}() takes an EgressListener in Python, not {listener!r}")
     if getattr(listener.on_message, "__func__", None) is not EgressListener.on_message:
@@ -658,8 +665,10 @@ async def connect_session(
     *,
     patience_ns: int = 0,
 ) -> AsyncAeronCluster:
-    """Connect as :func:`aconnect` does, with arguments that are checked. With ``patience_ns`` give up also when a step
-    is unanswered for so long."""
+    """Connect as :meth:`AsyncAeronCluster.connect` does, with arguments that are checked.
+
+    With ``patience_ns`` give up also when a step is unanswered for that long.
+    """
     connecting = await _begin(context)
     try:
         if patience_ns > 0:
@@ -669,7 +678,7 @@ async def connect_session(
     except BaseException:
         connecting.close()
         raise
-    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, max_waiting_bytes, resend)
+    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, max_waiting_bytes, resend=resend)
 
 
 async def _begin(context: ClientContext) -> AsyncConnect:
@@ -695,7 +704,7 @@ def request_timeout(key: Hashable, limit: float, *, is_sent: bool) -> TimedOutEr
 
 
 def _waker(client: AsyncAeronCluster) -> Callable[[ClientPoller], None]:
-    """Called by the poller's thread; it does not keep the client alive, so that one that is forgotten ends."""
+    """Return a function for the poller's thread. It does not keep the client alive, so that a forgotten client ends."""
     loop, reference = asyncio.get_running_loop(), weakref.ref(client)
 
     def drain() -> None:
@@ -714,6 +723,6 @@ def _settle[T](future: asyncio.Future[T], result: T) -> None:
 
 
 def _forget(future: asyncio.Future[Any]) -> None:
-    """Nobody awaits it any more: keep asyncio from reporting its error as never retrieved."""
+    """Drop a future that nobody awaits any more, and keep asyncio from reporting its error as never retrieved."""
     if not future.cancel() and not future.cancelled():
         future.exception()

@@ -607,7 +607,8 @@ class AsyncSessionPool:
         """A pool: ``async with AsyncSessionPool.connect(...) as pool`` connects it.
 
         Args:
-            context: as for :func:`aconnect`, and so are ``correlate``, ``resend`` and ``settings``; without a listener.
+            context: as for :meth:`AsyncAeronCluster.connect`, and so are ``correlate``, ``resend`` and ``settings``;
+                without a listener.
             max_connecting: connects that may be under way.
             max_waiting: messages of each session that may wait to be taken; more are dropped, and counted in
                 :attr:`AsyncPooledSession.dropped`. Replies to requests are always taken.
@@ -704,7 +705,7 @@ class AsyncSessionPool:
         """Connect a session and return it, within the message timeout, which begins when its turn comes.
 
         ``credentials_supplier`` is for this session (None: that of the settings). Its methods are called on the pool's
-        thread. Raise as :func:`aconnect`; a first connect that fails is not tried again.
+        thread. Raise as :meth:`AsyncAeronCluster.connect`; a first connect that fails is not tried again.
         """
         self._check_loop()
         async with self._opening:
@@ -776,7 +777,7 @@ class AsyncSessionPool:
         if self._sends % _SENDS_BEFORE_A_PAUSE == 0:
             await asyncio.sleep(0)  # a loop that only sends would starve the other tasks
 
-    # What comes from the thread
+    # News from the thread
 
     def _drain(self) -> None:
         self._taken.extend(self._thread.take())

@@ -1,4 +1,4 @@
-"""The client for asyncio that connects again when its session ends: :func:`areconnecting`."""
+"""The client for asyncio that connects again when its session ends."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ from container.errors import (
 )
 
 _SETTLE_PAUSE_S = 0.02
-"""Between looks at a session that a probe may replace."""
+"""Seconds between two looks at a session that a probe may replace."""
 
 
 class _Listener(EgressListener):
-    """Reports leaders, and passes all on to the user's listener."""
+    """Reports leaders, and forwards every event to the user's listener."""
 
     def __init__(self, tell_leader: Callable[[int, int], None], inner: EgressListener | None) -> None:
         self._tell_leader = tell_leader
@@ -117,7 +117,7 @@ class _Listener(EgressListener):
 
 
 class AsyncReconnectingClient(ReconnectingBase):
-    """A client of the cluster for one event loop that outlives its sessions; made by :func:`areconnecting`.
+    """A client of the cluster for one event loop that outlives its sessions; made by :meth:`connect`.
 
     While there is no session, messages wait in an outbox, in their order, and each within its time limit. A message
     that a session has accepted is not sent again, as it may have been processed; a request is, if it is idempotent.
@@ -138,20 +138,83 @@ class AsyncReconnectingClient(ReconnectingBase):
         listener: EgressListener | None,
         driver: LastingDriver | None = None,
     ) -> None:
-        """Use :func:`areconnecting`."""
+        """Use :meth:`connect`."""
         now_ns = time.monotonic_ns()
         super().__init__(context, policy, outbox, callbacks, resend=resend, driver=driver, now_ns=now_ns)
         self._connect = connect
         self._listener = _Listener(self._on_leader, listener)
-        self._client: AsyncAeronCluster | None = None  # that is connected
+        self._client: AsyncAeronCluster | None = None  # the connected one
         self._left = left  # messages of earlier sessions
         self._dropped = 0
-        self._sender: OutboxEntry | None = None  # whose turn it is
-        # Who waits for room in the outbox, and how much. One that is cancelled may still be among them.
+        self._sender: OutboxEntry | None = None  # the entry whose turn it is
+        # Senders that wait for room in the outbox, and how much each needs. A cancelled one may still be among them.
         self._blocked: OrderedDict[asyncio.Future[OutboxEntry], int] = OrderedDict()
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[AsyncAeronCluster] | None = None  # beside the session
+
+    @staticmethod
+    def connect(
+        context: ClientContext | None = None,
+        *,
+        correlate: Correlate | None = None,
+        resend: bool = False,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        policy: ReconnectPolicy | None = None,
+        callbacks: ConnectionListener | None = None,
+        outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
+        outbox_messages: int = 1_000,
+        outbox_bytes: int = 16 * 1024 * 1024,
+        resolve: Callable[[], str] | None = None,
+        **settings: Unpack[ClientSettings],
+    ) -> AsyncReconnectingClient:
+        """A client that connects again: ``async with AsyncReconnectingClient.connect(...) as client``.
+
+        Args:
+            context: as for :meth:`AsyncAeronCluster.connect`, and so are ``correlate``, ``max_waiting``,
+                ``max_waiting_bytes`` and ``settings``. Each attempt may take the message timeout. As many messages of
+                earlier sessions are kept: the last. The client of the transport cannot be shared.
+            resend: whether requests that do not say so themselves (``idempotent``) are sent again.
+            policy: how long to wait between attempts, and how long to try.
+            callbacks: is notified of sessions and leaders.
+            outbox_policy: what becomes of a message for which the outbox has no room.
+            outbox_messages: messages that may wait to be sent.
+            outbox_bytes: bytes of them.
+            resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose
+                names the driver resolves again. When it raises OSError the attempt has failed.
+
+        Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the first attempts.
+        """
+        check_threads("AsyncReconnectingClient")
+        check_count("max_waiting", max_waiting)
+        check_count("max_waiting_bytes", max_waiting_bytes)
+        check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
+        check_requests(correlate, resend)
+        base = context_of(context, settings, "max_waiting", "max_waiting_bytes", *KEYWORDS)
+        check_not_shared(base)
+        given = base.listener if context is not None or "listener" in settings else None
+        inner = None if given is None else check_async_listener("AsyncReconnectingClient.connect", given)
+
+        driver = LastingDriver()
+
+        async def attempt(listener: EgressListener, patience_ns: int) -> AsyncAeronCluster:
+            renewed = replace(await asyncio.to_thread(attempt_context, base, resolve, driver), listener=listener)
+            return await connect_session(
+                renewed, listener, correlate, max_waiting, max_waiting_bytes, resend, patience_ns=patience_ns
+            )
+
+        return AsyncReconnectingClient(
+            attempt,
+            base,
+            ReconnectPolicy() if policy is None else policy,
+            Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
+            ConnectionListener() if callbacks is None else callbacks,
+            resend=resend,
+            left=Inbox(max_waiting, max_waiting_bytes),
+            listener=inner,
+            driver=driver,
+        )
 
     def __repr__(self) -> str:
         return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
@@ -163,8 +226,8 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     @property
     def dropped_messages(self) -> int:
-        """As :attr:`AsyncAeronCluster.dropped_messages`, over all sessions, and those of earlier sessions that had no
-        room any more."""
+        """As :attr:`AsyncAeronCluster.dropped_messages`, over all sessions, and messages of earlier sessions for which
+        there was no room left."""
         now = self._counted.dropped_messages if self._counted is not None else 0
         return self._dropped + self._left.dropped + now
 
@@ -228,7 +291,7 @@ class AsyncReconnectingClient(ReconnectingBase):
                 raise self._not_accepted(limit) from None
             raise request_timeout(key, limit, is_sent=True) from None
         except (ClosedError, OutboxFullError) as error:
-            if asked.sends > 0 and error.outcome is Outcome.NOT_DONE:  # of another attempt than the first
+            if asked.sends > 0 and error.outcome is Outcome.NOT_DONE:  # of an attempt after the first
                 raise RequestClosedError(f"request with key {key!r}: {error}; its outcome is unknown") from error
             raise
         finally:
@@ -273,10 +336,10 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     def _limit(self, timeout: float | None) -> float:
         if self._supervisor is None:
-            raise ClosedError("the client is not connected yet: use 'async with areconnecting(...)'")
+            raise ClosedError("the client is not connected yet: use 'async with AsyncReconnectingClient.connect(...)'")
         return limit_s(timeout, self._context.message_timeout)
 
-    # One message after the other: who has the turn sends, and what waits in the outbox waits for its turn.
+    # One message after the other: the sender that has the turn sends, and the entries of the outbox wait for theirs.
 
     async def _put(self, buffers: tuple[Buffer, ...]) -> OutboxEntry:
         length = message_length(buffers)
@@ -290,7 +353,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         return entry
 
     async def _wait_for_room(self, length: int) -> OutboxEntry:
-        """Wait in the order of the calls; who gives the room puts the entry, so that nobody else can have it."""
+        """Wait for room in the order of the calls. The one that frees the room puts the entry in, so that no other can
+        take it."""
         room: asyncio.Future[OutboxEntry] = asyncio.get_running_loop().create_future()
         self._blocked[room] = length
         try:
@@ -332,7 +396,7 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._pump()
 
     def _give_back(self, entry: OutboxEntry, client: AsyncAeronCluster) -> None:
-        """The session ended before the message was sent, or its reply was there: it waits for the next."""
+        """Put an entry back whose session ended before it was sent or answered: it waits for the next session."""
         self._forget(client)
         self._outbox.put_back(entry)
         self._end_turn(entry)
@@ -425,11 +489,11 @@ class AsyncReconnectingClient(ReconnectingBase):
                 await self._have_a_session()
                 while self.state is ConnectionState.WAITING and not self._machine.poll(time.monotonic_ns()):
                     await asyncio.sleep(self._machine.wait_ns(time.monotonic_ns()) / 1e9)
-        except asyncio.CancelledError:  # with all tasks of the loop, for one
+        except asyncio.CancelledError:  # for example with all tasks of the loop
             self._close_cancelled()
             raise
         except Exception as error:
-            # Of the user's credentials supplier, for one: a retry can hardly help what nobody has foreseen.
+            # An error of the user's credentials supplier, for example: a retry can hardly help against the unforeseen.
             self._report("the attempt to connect failed", error)
             self._close(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"))
         finally:
@@ -439,7 +503,7 @@ class AsyncReconnectingClient(ReconnectingBase):
                 self._driver.close()  # no session is left
 
     async def _have_a_session(self) -> None:
-        """An attempt, and the session that it leads to, until that ends."""
+        """Run an attempt, and the session that it leads to, until that ends."""
         attempts = self._machine.failures + 1
         try:
             client = await self._take_probe()
@@ -466,7 +530,7 @@ class AsyncReconnectingClient(ReconnectingBase):
     # A probe beside a session that is silent
 
     async def _watch(self, client: AsyncAeronCluster) -> None:
-        """Until the session has ended: begin probes, and let one replace it."""
+        """Begin probes until the session has ended, and let one replace it."""
         silence = Silence(
             self._machine.policy,
             has_others=has_other_members(client._cluster.context.ingress_endpoints),
@@ -516,7 +580,7 @@ class AsyncReconnectingClient(ReconnectingBase):
             client._end_because(replaced(client.leadership_term_id, probed.leader_member_id, probed.leadership_term_id))
 
     async def _take_probe(self) -> AsyncAeronCluster | None:
-        """The session of the probe that outlives that of before; wait for it. None where there is no probe."""
+        """Wait for the probe's session, which outlives the one before, and return it; None if there is no probe."""
         if self._probe is None:
             return None
         probe = self._probe
@@ -614,66 +678,3 @@ def _fail(entry: OutboxEntry, error: ContainerError) -> None:
     """Give the error to those who wait for the entry's turn."""
     if _is_waiting(entry):
         entry.item.set_exception(error)
-
-
-def areconnecting(
-    context: ClientContext | None = None,
-    *,
-    correlate: Correlate | None = None,
-    resend: bool = False,
-    max_waiting: int = MAX_WAITING,
-    max_waiting_bytes: int = MAX_WAITING_BYTES,
-    policy: ReconnectPolicy | None = None,
-    callbacks: ConnectionListener | None = None,
-    outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
-    outbox_messages: int = 1_000,
-    outbox_bytes: int = 16 * 1024 * 1024,
-    resolve: Callable[[], str] | None = None,
-    **settings: Unpack[ClientSettings],
-) -> AsyncReconnectingClient:
-    """A client that connects again: ``async with areconnecting(...) as client``.
-
-    Args:
-        context: as for :func:`aconnect`, and so are ``correlate``, ``max_waiting``, ``max_waiting_bytes`` and
-            ``settings``. Each attempt may take the message timeout. As many messages of earlier sessions are kept: the
-            last. The client of the transport cannot be shared.
-        resend: whether requests that do not say so themselves (``idempotent``) are sent again.
-        policy: how long to wait between attempts, and how long to try.
-        callbacks: is notified of sessions and leaders.
-        outbox_policy: what becomes of a message for which the outbox has no room.
-        outbox_messages: messages that may wait to be sent.
-        outbox_bytes: bytes of them.
-        resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose names
-            the driver resolves again. When it raises OSError the attempt has failed.
-
-    Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the first attempts.
-    """
-    check_threads("areconnecting()")
-    check_count("max_waiting", max_waiting)
-    check_count("max_waiting_bytes", max_waiting_bytes)
-    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
-    check_requests(correlate, resend)
-    base = context_of(context, settings, "max_waiting", "max_waiting_bytes", *KEYWORDS)
-    check_not_shared(base)
-    given = base.listener if context is not None or "listener" in settings else None
-    inner = None if given is None else check_async_listener("areconnecting", given)
-
-    driver = LastingDriver()
-
-    async def connect(listener: EgressListener, patience_ns: int) -> AsyncAeronCluster:
-        attempt = replace(await asyncio.to_thread(attempt_context, base, resolve, driver), listener=listener)
-        return await connect_session(
-            attempt, listener, correlate, max_waiting, max_waiting_bytes, resend, patience_ns=patience_ns
-        )
-
-    return AsyncReconnectingClient(
-        connect,
-        base,
-        ReconnectPolicy() if policy is None else policy,
-        Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
-        ConnectionListener() if callbacks is None else callbacks,
-        resend=resend,
-        left=Inbox(max_waiting, max_waiting_bytes),
-        listener=inner,
-        driver=driver,
-    )

@@ -277,7 +277,7 @@ def _check(name: str, value: Any) -> None:
     except Exception:  # of an object that raises when it is compared or asked
         is_accepted = False
     if not is_accepted:
-        # What should supply credentials may be the credentials.
+        # The object given as credentials supplier may be the credentials.
         what = shown(value) if name != "credentials_supplier" else f"an object of type {type(value).__name__}"
         raise ConfigurationError(f"{name} must {rule}, not {what}")
 

@@ -111,7 +111,7 @@ cdef class ClientPoller(EgressHandler):
     cdef int _read_descriptor, _write_descriptor
     cdef int64_t _max_waiting, _max_waiting_bytes
     cdef object __weakref__
-    # What was read, by the poller's thread; what the loop has looked at, and what has left the client since.
+    # Messages and bytes that the poller's thread has read, that the loop has looked at, and that have left the client.
     cdef int64_t _read, _read_bytes, _taken_bytes, _released, _released_bytes
     cdef int64_t _heard                         # what the cluster has sent so far
     cdef readonly int64_t wake_count            # how often the event loop was woken
@@ -362,7 +362,7 @@ cdef class ClientPoller(EgressHandler):
             with nogil:
                 client_poller_wait(self._read_descriptor, park_ns)
             if not self._is_parked:
-                idle_count = 0                  # nudged: an answer is to be expected
+                idle_count = 0                  # nudged: expect an answer
             self._is_parked = False
         return 0
 
@@ -395,8 +395,9 @@ cdef class ClientPoller(EgressHandler):
         return self._heard != heard
 
     cdef int _check_room(self) except -1:
-        # A reply, or a new leader's event, may be behind what nobody takes: then all is read, and the loop drops what
-        # it has no room for. What the loop has not looked at yet is bounded anyway: it will look.
+        # A reply, or a new leader's event, may be behind messages that nobody takes. Then everything is read, and the
+        # loop drops messages without room. Messages that the loop has not looked at yet are bounded anyway: it will
+        # look.
         cdef bint is_full = (self._read - self._released >= self._max_waiting
                              or self._read_bytes - self._released_bytes >= self._max_waiting_bytes)
         cdef bint is_unseen = (len(self._arrived) >= self._max_waiting

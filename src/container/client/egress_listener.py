@@ -52,10 +52,10 @@ class SessionEventListener:
     """Events that both kinds of listener receive beside messages: derive from :class:`EgressListener` or
     :class:`ControlledEgressListener`.
 
-    :meth:`AeronCluster.poll_egress` calls a listener, on its thread, for what the cluster sends to this client's
+    :meth:`AeronCluster.poll_egress` calls a listener, on its thread, for the cluster's messages to this client's
     session. From a callback, ``offer`` and ``send`` may be called, and ``close``, which then takes effect when the
-    poll ends; ``poll_egress`` may not. An exception ends the poll and is raised by it; what it was called for
-    is consumed. Codes that this version does not know are passed as plain ``int``.
+    poll ends; ``poll_egress`` may not. An exception ends the poll, which raises it; the message is consumed. Codes that
+    this version does not know are passed as plain ``int``.
     """
 
     def on_session_event(
@@ -108,7 +108,7 @@ class EgressListener(SessionEventListener):
 
 
 class ControlledEgressListener(SessionEventListener):
-    """A listener that says what becomes of each message (upstream's ``ControlledEgressListener``)."""
+    """A listener that decides the fate of each message (upstream's ``ControlledEgressListener``)."""
 
     def on_message(
         self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header
@@ -136,6 +136,6 @@ def _foreign_schema(schema_id: int) -> ContainerError:
 
 
 def _of_a_message(error: ContainerError) -> ContainerError:
-    """An error that a message causes comes out of any call that polls, of a request that was sent for one."""
+    """Any call that polls raises the error that a message causes."""
     error.outcome = Outcome.UNKNOWN
     return error

@@ -1,4 +1,4 @@
-"""The blocking client that connects again when its session ends: :func:`reconnecting`."""
+"""The blocking client that connects again when its session ends."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class _Item:
 
 
 class ReconnectingClient(ReconnectingBase):
-    """A client of the cluster that outlives its sessions; made by :func:`reconnecting`. One thread uses it.
+    """A client of the cluster that outlives its sessions; made by :meth:`connect`. One thread uses it.
 
     **Call** :meth:`poll` **often**: it receives, connects again, and sends what waits in the outbox. A message
     that a session has accepted is not sent again, as it may have been processed; a request is, if it is idempotent.
@@ -119,7 +119,7 @@ class ReconnectingClient(ReconnectingBase):
         driver: LastingDriver | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Use :func:`reconnecting`."""
+        """Use :meth:`connect`."""
         super().__init__(context, policy, outbox, callbacks, resend=resend, driver=driver, now_ns=now_ns())
         self._connect = connect
         self._correlate = correlate
@@ -133,6 +133,46 @@ class ReconnectingClient(ReconnectingBase):
         self._settled: deque[Request] = deque()  # of these, those that have ended
         self._deadlines: Deadlines[OutboxEntry] = Deadlines(lambda entry: entry.item.is_done)
         self._is_ended = False
+
+    @staticmethod
+    def connect(
+        context: ClientContext | None = None,
+        *,
+        correlate: Correlate | None = None,
+        resend: bool = False,
+        policy: ReconnectPolicy | None = None,
+        callbacks: ConnectionListener | None = None,
+        outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
+        outbox_messages: int = 1_000,
+        outbox_bytes: int = 16 * 1024 * 1024,
+        resolve: Callable[[], str] | None = None,
+        **settings: Unpack[ClientSettings],
+    ) -> ReconnectingClient:
+        """A client that connects again: ``with ReconnectingClient.connect(...) as client``. It does not wait.
+
+        Arguments as for :meth:`AsyncReconnectingClient.connect`. A poll calls the callbacks, and raises what they
+        raise. Raises ConfigurationError immediately for a bad setting; ``with`` raises what ended the first attempts.
+        """
+        check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
+        check_requests(correlate, resend)
+        base = context_of(context, settings, *KEYWORDS)
+        check_not_shared(base)
+
+        driver = LastingDriver()
+
+        def attempt() -> AsyncConnect:
+            return AsyncConnect(attempt_context(base, resolve, driver))
+
+        return ReconnectingClient(
+            attempt,
+            base,
+            correlate,
+            ReconnectPolicy() if policy is None else policy,
+            Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
+            ConnectionListener() if callbacks is None else callbacks,
+            resend=resend,
+            driver=driver,
+        )
 
     def __repr__(self) -> str:
         return f"<ReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._cluster!r}>"
@@ -192,7 +232,7 @@ class ReconnectingClient(ReconnectingBase):
         self, buffers: tuple[Buffer, ...], key: Hashable, timeout: float | None, idempotent: bool | None
     ) -> tuple[Request, OutboxEntry]:
         if self._correlate is None:
-            raise ConfigurationError("request() needs a function that finds a reply's key: reconnecting(correlate=...)")
+            raise ConfigurationError("request() needs a function that finds a reply's key: connect(correlate=...)")
         check_key(key)
         item = self._item(buffers, timeout)
         item.key = key
@@ -506,43 +546,3 @@ def close_probe(probe: AsyncConnect) -> None:
         probe.poll().close()  # type: ignore[union-attr]
     else:
         probe.close()
-
-
-def reconnecting(
-    context: ClientContext | None = None,
-    *,
-    correlate: Correlate | None = None,
-    resend: bool = False,
-    policy: ReconnectPolicy | None = None,
-    callbacks: ConnectionListener | None = None,
-    outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
-    outbox_messages: int = 1_000,
-    outbox_bytes: int = 16 * 1024 * 1024,
-    resolve: Callable[[], str] | None = None,
-    **settings: Unpack[ClientSettings],
-) -> ReconnectingClient:
-    """A client that connects again: ``with reconnecting(...) as client``; arguments as for :func:`areconnecting`.
-
-    A poll calls the callbacks, and raises what they raise. Raises ConfigurationError immediately for a bad setting;
-    ``with`` raises what ended the first attempts.
-    """
-    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
-    check_requests(correlate, resend)
-    base = context_of(context, settings, *KEYWORDS)
-    check_not_shared(base)
-
-    driver = LastingDriver()
-
-    def connect() -> AsyncConnect:
-        return AsyncConnect(attempt_context(base, resolve, driver))
-
-    return ReconnectingClient(
-        connect,
-        base,
-        correlate,
-        ReconnectPolicy() if policy is None else policy,
-        Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
-        ConnectionListener() if callbacks is None else callbacks,
-        resend=resend,
-        driver=driver,
-    )

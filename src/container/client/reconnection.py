@@ -109,7 +109,7 @@ class Reconnection:
         self.failures = 0
         #: How many sessions there have been so far.
         self.sessions = 0
-        #: What ended the last session or attempt; of a closed client, why it is closed. None before.
+        #: The error that ended the last session or attempt, or that closed the client; None before.
         self.error: ContainerError | None = None
         self._random = random
         self._since_ns = now_ns  # without a session

@@ -94,7 +94,7 @@ class Request:
         on_end: Callable[[Request], object] | None = None,
     ) -> None:
         """For the client: ``message`` is kept to be sent again, None for never; ``on_end`` is called at the end."""
-        #: What its reply is found by.
+        #: The key by which its reply is found.
         self.key = key
         #: True once :attr:`payload` or :attr:`error` is there.
         self.is_done = False
@@ -195,7 +195,7 @@ class RequestTable:
         check_requests(correlate, resend)
         self.correlate = correlate
         self.resend = resend
-        #: Whoever owns the table has it use the owner's clock.
+        #: The owner of the table replaces the clock by its own.
         self.round_trips = RoundTripRecorder(SystemClock())
         self._waiting: dict[_Place, Request] = {}
         self._owed: OrderedDict[_Place, int] = OrderedDict()  # replies that may come to requests that have ended

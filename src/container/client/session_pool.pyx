@@ -442,7 +442,7 @@ cdef class SessionPool(FragmentHandler):
         return 0
 
     cdef int _send_requests_again(self) except -1:
-        # The old leader may or may not have logged what it was asked. The new one is asked anew; if it knows of the
+        # The old leader may or may not have logged what it was asked. The new one is asked again. If it knows of the
         # first request, it answers both: then the first answer counts, and the session of the second is closed.
         cdef PooledSession session
         cdef int64_t now_ns = self._now_ns()
@@ -494,7 +494,7 @@ cdef class SessionPool(FragmentHandler):
         self.cluster._track_result(result)
         return result > 0
 
-    # What is lost, and connected again
+    # Lost sessions, connected again
 
     cdef int _fail(self, PooledSession session, object error) except -1:
         # The attempt failed.
@@ -522,7 +522,7 @@ cdef class SessionPool(FragmentHandler):
     cdef int _give_up(self, PooledSession session, object error) except -1:
         session.error = error
         if session is self._first:
-            session._state = SESSION_CLOSED             # the others go on, and hear of leaders themselves
+            session._state = SESSION_CLOSED             # the others continue, and hear of leaders themselves
             return 0
         self._news.append(("on_session_closed", (session, error)))
         return self._end_session(session, str(error))
@@ -628,7 +628,7 @@ cdef class SessionPool(FragmentHandler):
         return 1
 
     cdef int _report(self) except -1:
-        # One at a time, as each may raise: the next poll goes on. A closed pool has no other poll.
+        # One at a time, as each may raise: the next poll continues. A closed pool has no other poll.
         failure = None
         while self._news:
             name, arguments = self._news.popleft()

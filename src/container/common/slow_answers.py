@@ -20,4 +20,4 @@ def said_when_slow(log: logging.Logger, what: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        timer.join()  # Whoever forks next has no thread of this.
+        timer.join()  # The next fork finds no thread of this.

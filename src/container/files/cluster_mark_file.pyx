@@ -135,7 +135,7 @@ cdef class ClusterMarkFile(OwnedMarkFile):
 
     cdef int _check_claimed(self, int64_t block) except -1:
         cdef int64_t component_type = self._get32(block + COMPONENT_TYPE_OFFSET)
-        cdef bint is_backup = (         # whose copy a consensus module goes on with
+        cdef bint is_backup = (         # a consensus module may continue from its copy
             component_type == C_COMPONENT_BACKUP and self._component_type == C_COMPONENT_CONSENSUS_MODULE)
         if component_type != 0 and component_type != self._component_type and not is_backup:
             name = _COMPONENT_TYPES[component_type] if 0 < component_type < len(_COMPONENT_TYPES) else component_type

@@ -1,4 +1,4 @@
-# What the mark files of a member's container and of an archive have in common, as type checkers see it.
+# The types of the common part of mark files, of a member's container and of an archive.
 import os
 from typing import Final, NamedTuple
 

@@ -196,7 +196,7 @@ cdef class OwnedMarkFile(MarkFile):
                 f"start again in {timestamp + LIVENESS_TIMEOUT_MS - now_ms} ms")
 
     def _claim(self, int64_t block, int64_t found_timestamp):
-        # Whoever else starts in the same moment, Java's or ours, does the same.
+        # Another process that starts at the same moment, Java's or ours, does the same.
         if self._file.length() < PAGE_LENGTH:
             raise MarkFileError(f"mark file {self.path} cannot be opened with {self._length} bytes: it was cut short "
                                 "by another process")

@@ -262,7 +262,7 @@ class RecordingLog:
             raise
         return made
 
-    # What is in it.
+    # Contents
 
     @property
     def path(self) -> str:

@@ -509,7 +509,8 @@ class ClusterNode:
             try:
                 self._close_parts()
             finally:
-                # What interrupts the wait for a callback, such as Ctrl-C, leaves driver and lock to the parts that run.
+                # If the wait for a callback is interrupted, as by Ctrl-C, driver and lock stay with the parts that
+                # still run.
                 self._is_closed = not any(part.is_running for part in self._parts)
                 if self._is_closed:
                     self._closing.close()

@@ -1,4 +1,4 @@
-# What type checkers see of container.operate.cluster_control, which is compiled.
+# The types of container.operate.cluster_control, which is compiled.
 from typing import Any, final
 
 from container.transport.streams import FragmentHandler

@@ -112,7 +112,7 @@ SUBSCRIBER_BACKLOG = _gauge(
     "aeron_driver_subscriber_backlog_bytes", "The most that the slowest subscriber of a stream has not read"
 )
 
-# Of the archive (upstream: AeronCounters.java), and what a value is divided by.
+# By counter type of the archive (upstream: AeronCounters.java): the metric, and the divisor of its value.
 _ARCHIVE: dict[int, tuple[Metric, int]] = {
     CounterType.ARCHIVE_RECORDING_SESSIONS: (RECORDING_SESSIONS, 1),
     CounterType.ARCHIVE_REPLAY_SESSIONS: (REPLAY_SESSIONS, 1),
@@ -123,7 +123,7 @@ _ARCHIVE: dict[int, tuple[Metric, int]] = {
     CounterType.ARCHIVE_REPLAYER_TOTAL_READ_TIME: (READ_TIME, _NS_PER_S),
 }
 
-# Of each part: the metric, the component or what begins its name, and what a value is divided by.
+# By counter type of each part: the metric, the component or the begin of its name, and the divisor of its value.
 _PARTS: dict[int, tuple[Metric, str, int]] = {
     CounterType.ARCHIVE_ERROR_COUNT: (ERRORS, "archive", 1),
     CounterType.ARCHIVE_MAX_CYCLE_TIME: (MAX_CYCLE, "archive", _NS_PER_S),

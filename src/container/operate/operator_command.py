@@ -148,7 +148,7 @@ def _print(facts: Any, options: argparse.Namespace, *, is_one_line: bool) -> boo
         else:
             write_text(facts)
     except BrokenPipeError:
-        # Whoever reads has enough, as `head` has. What Python would write at its end goes nowhere.
+        # The reader has enough, as `head` has. Python's own output at its end goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False
     except OSError as error:
@@ -382,7 +382,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", "-f", action="store_true", help="follow the log as it is committed, until Ctrl-C")
 
 
-# What each word runs.
+# The function of each word.
 
 
 def _describe(options: argparse.Namespace) -> Any:

@@ -114,7 +114,7 @@ def _set_before(ordered: list[RecordingLogEntry], index: int) -> list[RecordingL
     return found
 
 
-# What a start would do.
+# A start's plan
 
 
 def recovery_plan(path: Path, service_count: int | None) -> Answer:
@@ -299,7 +299,7 @@ def check_stopped(cluster_dir: Path) -> None:
             f"the node of {cluster_dir} is {mark.state} (pid {mark.pid}): stop it first, as it does not read the file "
             "again while it runs; one that was killed looks so for 10 s"
         )
-    if mark.state == "dead" and mark.process == "alive":  # it stands still, and would go on with the old file
+    if mark.state == "dead" and mark.process == "alive":  # it stands still, and would continue with the old file
         raise RefusedError(
             f"the node of {cluster_dir} shows no sign of life, but its process (pid {mark.pid}) is there: end it "
             f"first; if that is another program, remove {mark.path}"

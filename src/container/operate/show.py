@@ -139,7 +139,7 @@ def _table(rows: list[Facts]) -> Table:
 
     table = Table(box=None, padding=(0, 1), pad_edge=False)
     names = [name for name, _ in _fields(rows[0])] if rows else []
-    # What no row has only takes room.
+    # A column without any value only takes room.
     names = [name for name in names if any(getattr(row, name) not in (None, "") for row in rows)]
     for name in names:
         is_number = all(isinstance(getattr(row, name), int) for row in rows)

@@ -37,7 +37,7 @@ _COLUMNS = ("log_position", "leadership_term_id", "template_id", "timestamp", "c
 
 
 class Analytics(NamedTuple):
-    """The tables, none of them computed yet; only where snapshots are has been read."""
+    """The tables; none is computed yet, and only the positions of snapshots have been read."""
 
     per_minute: DataFrame
     """``minute``, a count for each kind of message, ``payload_bytes``, ``open_sessions`` at its end."""
@@ -110,7 +110,7 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
 
 
 def _damage(spark: SparkSession, options: SourceOptions) -> DataFrame:
-    """Places that are damaged, and so in no other table; a warning says how many there are."""
+    """Damaged places, which are in no other table; a warning gives their number."""
     damage = read_view(spark, options, "messages", ["log_position", "error"]).where("error is not null")
     found = damage.agg(f.count("*").alias("count"), f.min_by("error", "log_position").alias("first")).collect()[0]
     if found["count"]:
@@ -139,7 +139,7 @@ def per_minute(rows: DataFrame, open_before: int = 0) -> DataFrame:
         .groupBy(f.date_trunc("minute", "time").alias("minute"))
         .agg(*counts, f.coalesce(f.sum("payload_length"), f.lit(0)).alias("payload_bytes"))
     )
-    # The running total is over minutes, of which a year has half a million: one partition holds them.
+    # The running total is over minutes. A year has half a million, which one partition holds.
     total = f.expr(
         "sum(sessions_opened - sessions_closed) over (order by minute rows between unbounded preceding and current row)"
     )
@@ -170,7 +170,7 @@ def per_session(rows: DataFrame) -> DataFrame:
 
 
 def sizes(rows: DataFrame) -> DataFrame:
-    """How many messages have payloads of which sizes."""
+    """The number of messages by size of payload."""
     bucket = f.lit(None).cast("int")
     for bound in reversed(SIZE_BUCKETS):
         bucket = f.when(f.col("payload_length") <= bound, bound).otherwise(bucket)
@@ -186,10 +186,10 @@ def sizes(rows: DataFrame) -> DataFrame:
 
 
 def timer_lateness(spark: SparkSession, options: SourceOptions, unit: TimeUnit) -> DataFrame:
-    """How late timers expired whose deadline a snapshot has: no other recording of a cluster has deadlines."""
+    """The delay of timers whose deadline a snapshot has: no other recording of a cluster has deadlines."""
     expired = read_view(spark, options, "timers", ["log_position", "timestamp", "correlation_id"])
     items = read_module_items(spark, options)
-    # In nanoseconds more than a hundred days times 1000 are beyond 64 bits.
+    # More than a hundred days in nanoseconds, times 1000, exceed 64 bits.
     late = lateness_of_pairs() / (ticks_per_second(unit) // 1000)
     return (
         timer_pairs(expired, items, snapshot_positions(items))
@@ -244,7 +244,7 @@ def store_analytics(found: Analytics, directory: Path) -> Analytics:
 
 
 def add_tables(page: Report, found: Analytics) -> None:
-    """Add the tables to a page that have rows; of long ones the first rows."""
+    """Add the tables that have rows to a page; for long ones the first rows."""
     for title, table, order in (
         ("Minutes", found.per_minute, "minute"),
         ("Sessions", found.per_session, "cluster_session_id"),

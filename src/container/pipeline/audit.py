@@ -77,7 +77,7 @@ class AuditReport(msgspec.Struct, kw_only=True):
     open_sessions: list[tuple[int, int]]
     """Log positions, and how many sessions were open from there on."""
     timer_lateness: list[int]
-    """How late timers expired whose deadline a snapshot has, in cluster time; only the first thousands."""
+    """The delay in cluster time of timers whose deadline a snapshot has; only the first thousands."""
 
     def find(self, name: str) -> Check:
         """The check with a name of :data:`CHECKS`."""
@@ -88,13 +88,13 @@ CHECKS = ("members", "log", "positions", "terms", "snapshots", "sessions", "time
 """The names of the checks, in the order of the report."""
 
 _END_STATES: dict[str, State] = {"lost": "fail", "torn": "warn"}
-"""The state of a check by what is wrong with the end of a log."""
+"""The state of a check by the fault at the end of a log."""
 
 
 def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BLOCK_LENGTH) -> AuditReport:
     """Compare members, and check the history that they share.
 
-    The executors must see the directories of all members. Only digests, counts and what was found come to the driver.
+    The executors must see the directories of all members. Only digests, counts and findings come to the driver.
 
     Args:
         spark: a session with the source.
@@ -112,20 +112,21 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         options.paths, options.archive_dirs, ALL, options.storage, mode=AUDIT, committed=options.committed
     )
     members, failures = _audited(open_source_members(options))
-    losses = {member.loss for member in members} - {None}  # The comparison of bytes reports them.
+    losses = {member.loss for member in members} - {None}  # The comparison of bytes reports these.
     terms = [row for row in terms_of(spark, options) if row.error not in losses]
     with (
         _whole_history(spark, options, members) as (reference, history, events, holes),
         _cached(snapshot_contents(spark, options)) as contents,
     ):
         snapshots = snapshots_of(contents)
-        # Of a snapshot behind the committed end, such as one taken meanwhile, not all events before it are known.
+        # A snapshot may lie behind the committed end, such as one taken meanwhile. Then not all events before it are
+        # known.
         is_known = f.col("log_position") <= reference.log_range.committed_position
         is_own = f.col("member_id").eqNullSafe(f.lit(reference.member.member_id))
         items = module_items(contents.where(is_own & is_known))
         positions = snapshot_positions(items)
         timers, lateness = check_timers(events, items, positions, holes)
-        start = reference.begin_now()  # The events are read: what was purged before is not among them.
+        start = reference.begin_now()  # The events are read: purged ones are not among them.
         sessions = check_sessions(spark, history, start, events, items, positions, holes)
         for one in (sessions, timers):
             one.summary += f"; by the log of {reference.name}, up to {reference.log_range.committed_position:,}"
@@ -244,7 +245,7 @@ def _summary(member: AuditedMember, snapshots: Sequence[SnapshotRow]) -> MemberS
 
 
 def _terms(rows: Sequence[TermRow]) -> list[TermSummary]:
-    """Each term once, as a log has it rather than a recording log."""
+    """Each term once, as a log has it, in preference to a recording log."""
     found: dict[int, TermSummary] = {}
     for row in sorted(rows, key=lambda row: row.source == "log"):
         if row.leadership_term_id is not None and row.term_base_log_position is not None:

@@ -65,7 +65,8 @@ def _refuse_removed_twice(table: Path, versions: Iterable[int]) -> None:
                 "whether another program compacted the same files meanwhile: raise delta.logRetentionDuration, and let "
                 "one program compact it"
             ) from None
-        # Of bytes: a text is split at what a column may have in it, too, such as the line separator of Unicode.
+        # Split bytes: splitting a text also breaks at characters that a column may contain, such as Unicode's line
+        # separator.
         for line in commit.splitlines():
             removed = json.loads(line).get("remove")
             if removed is None:

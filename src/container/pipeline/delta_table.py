@@ -185,7 +185,7 @@ def _refuse_restored(found: DeltaTable, table: Path, manifest: Manifest, commits
         return
     query, seen = manifest.query_id or "", found.version()
     for restored in found.history(max(commits, _COMMITS_MAX)):
-        # What lies behind where a later one has set the table is not in it.
+        # A later restore may have set the table back: versions behind that are not in it.
         if restored.get("operation") != "RESTORE" or restored["version"] > seen:
             continue
         now, then = DeltaTable(str(table)), DeltaTable(str(table))

@@ -36,8 +36,8 @@ _SENDER_SCHEMA = pa.schema(
     ]
 )
 
-# What is wrong with a session, in the order in which it is looked for: the condition, the text, which is formatted with
-# the row, and the column that says where.
+# Faults of a session, in the order of the checks: the condition, the text, which is formatted with the row, and the
+# column of the place.
 _SESSION_FAULTS: tuple[tuple[str, str, str], ...] = (
     ("opens > 1", "is opened {opens} times", "opened"),
     ("closes > 1", "is closed {closes} times", "closed"),

@@ -21,7 +21,7 @@ from container.pipeline.rows import fold_view, read_view, task_count, total_of
 from container.recordings.member import AUDIT
 from container.spark.options import SourceOptions
 
-# What a member has of its own in a snapshot: where and when it wrote it, and the length of its ring of pending
+# Columns of a snapshot that differ between members: place and time of the write, and the length of the ring of pending
 # messages, in which Java's consensus module counts the padding (ExpandableRingBuffer.java).
 _OWN_SNAPSHOT_COLUMNS = (
     "member_id",
@@ -388,7 +388,8 @@ def check_snapshots(
     ]
     findings += _missing(entries, members)
     rows = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
-    # What is damaged is not an item, and reported below. What only a catalog has is of a service that it does not say.
+    # Damaged rows are no items, and reported below. A row of a catalog alone belongs to a service that it does not
+    # name.
     items = rows.where("item is not null and is_valid is not null")
     # Members that have the snapshot at all must have each of its items.
     holders = items.groupBy(*_SNAPSHOT_KEY).agg(f.collect_set("member_key").alias("holders"))

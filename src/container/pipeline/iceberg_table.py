@@ -147,7 +147,7 @@ class IcebergWriter:
             return
         rows = self._spark.table(f"{self._name}.history").where("not is_current_ancestor").collect()
         away = {row.snapshot_id for row in rows}
-        # What cherrypick_snapshot took again behind the rows of others has another snapshot.
+        # Rows that cherrypick_snapshot applied again behind those of others have another snapshot.
         picked = {one.summary.get(_PICKED) for one in snapshots if one.snapshot_id not in away}
         lost = sorted(int(batches[one]) for one in away & batches.keys() if str(one) not in picked)
         if lost:

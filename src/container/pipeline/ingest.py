@@ -39,12 +39,12 @@ from container.spark.source import FORMAT, open_source_members, payload_decoder
 from container.spark.table_formats import DELTA, ICEBERG, require_name, require_pair
 
 ATTEMPTS = 10
-"""How often a query is started whose Python worker does not come up in the time that Spark leaves it."""
+"""Starts of a query whose Python worker is not up within Spark's time limit."""
 
 _POLL_S = 1
 _TOO_SLOW = "Python worker failed to connect back"
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
-"""The error that Spark takes for an interruption by a stop."""
+"""An error that Spark treats as an interruption by a stop."""
 _FULL = "No space left on device"
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ type Writer = TableWriter | IcebergWriter
 
 
 class IngestStopped(Exception):
-    """Raised by a caller's ``on_progress`` to end a continuous ingest after what is finished."""
+    """Raised by a caller's ``on_progress`` to end a continuous ingest after the finished batches."""
 
 
 def ingest(
@@ -147,7 +147,7 @@ def ingest(
 
 
 def _directory(table: Path | str, table_format: str, state_dir: Path | None) -> Path:
-    """Where the checkpoint and the manifest are: in the table's directory, unless a catalog has the table."""
+    """The directory of checkpoint and manifest: the table's, unless a catalog has the table."""
     if table_format not in (PARQUET, DELTA, ICEBERG):
         raise ConfigurationError(f"table_format={table_format!r}: must be parquet, delta or iceberg")
     if table_format == ICEBERG:
@@ -223,7 +223,7 @@ class _Store:
 
 
 def _follow(query: StreamingQuery, store: _Store, on_progress: Callable[..., None]) -> None:
-    """Report while a query runs; in the end wait for a batch that is on its way into the table."""
+    """Report progress while a query runs; at its end wait for a batch that is on its way into the table."""
     writer = store.writer
     try:
         while not query.awaitTermination(_POLL_S):
@@ -309,7 +309,7 @@ def _manifest(
     else:
         logs = {member_key(member): (start, member) for start, member in begins}
     if options.member == ANY and len(known.members) == 1:
-        # Of one member or of whichever had the log: the stream sees that it is the same log.
+        # Known by one member or by any that had the log: the stream sees that it is the same log.
         known.members = dict(zip(logs, known.members.values(), strict=True))
     for key, (start, member) in logs.items():
         added = known.members.setdefault(key, MemberPositions(start, start))
@@ -319,13 +319,13 @@ def _manifest(
 
 
 def _with_log(options: SourceOptions, members: Sequence[Member]) -> Sequence[Member]:
-    """The members whose log can be read, where one of them is enough."""
+    """The members whose log can be read; one of them is enough."""
     found = [one.member for one in read_logs(members, _log.warning)] if options.is_one_log else []
     return found or members
 
 
 def _rows(spark: SparkSession, options: SourceOptions, manifest: Manifest) -> DataFrame:
-    """The stream with the columns of the table, those by which it is divided last."""
+    """The stream with the columns of the table; the partition columns come last."""
     rows = spark.readStream.format(FORMAT).options(**source_options(options)).load()
     names = {name.lower(): name for name in rows.columns}
     for name in manifest.own_columns:
@@ -336,7 +336,7 @@ def _rows(spark: SparkSession, options: SourceOptions, manifest: Manifest) -> Da
                     f"decoder={options.decoder!r}: two columns would be named {renamed!r}; rename a field"
                 )
             rows = rows.withColumnRenamed(names[name], renamed)
-    time = f.col("event_time")  # An ingest may begin before the log says its unit of time.
+    time = f.col("event_time")  # An ingest may begin before the log states its unit of time.
     own = {
         "cluster": f.lit(manifest.cluster),
         "date": as_date(time),

@@ -149,7 +149,7 @@ class TableWriter:
         for source, target in batch.files.items():
             path = self.table / target
             path.parent.mkdir(parents=True, exist_ok=True)
-            # What is not there any more was moved before a kill.
+            # A file that is gone was moved before a kill.
             if (self.table / source).exists():
                 (self.table / source).replace(path)
             if not path.exists():

@@ -31,13 +31,14 @@ from container.spark.options import SourceOptions
 from container.spark.source import furthest_log, spark_schema
 
 PARTITIONS_MAX = 128
-"""How many partitions a replay has at most: a log with thousands of snapshots does not need as many tasks."""
+"""Maximum number of partitions of a replay: a log with thousands of snapshots does not need as many tasks."""
 
 _PLACE = ("log_position", *KEY)
 
 
 def replay(spark: SparkSession, options: SourceOptions, service: ServiceSource, **plan: Any) -> DataFrame:
-    """Run a service over a member's recorded log: a row for all that it sends, its timers, and hashes of its state.
+    """Run a service over a member's recorded log: a row for each message that it sends, each timer, and each state
+    hash.
 
     Args:
         spark: a session; its executors must see the member's files, and have the service's module.
@@ -74,7 +75,7 @@ def diff(
     ignore_state: bool = False,
     **plan: Any,
 ) -> DataFrame:
-    """Run two services over a member's recorded log: a row for all that the other one does differently.
+    """Run two services over a member's recorded log: a row for each action in which they differ.
 
     In each segment both start from the recorded state, so that what differs does not add up; the hashes at its end show
     whether the states differ. With ``is_continuous`` each keeps its own state, in one partition. With ``ignore_state``
@@ -122,7 +123,7 @@ def _equal(name: str) -> Column:
 
 
 def _with_occurrence(rows: DataFrame) -> DataFrame:
-    """Count what is of the same kind, for the same client or timer, at the same log position."""
+    """Number the rows of the same kind, for the same client or timer, at the same log position."""
     of_place = Window.partitionBy(*_PLACE).orderBy("sequence")
     return rows.withColumn("occurrence", f.row_number().over(of_place) - 1)
 
@@ -155,11 +156,11 @@ class ReplaySummary(NamedTuple):
     """The totals of a replay."""
 
     row_counts: dict[str, int]
-    """How many rows there are of each kind."""
+    """The number of rows of each kind."""
     compared_count: int
     """State hashes at positions where a snapshot is recorded."""
     differing_count: int
-    """Those of them that are not the hash of the recorded snapshot."""
+    """The state hashes that differ from that of the recorded snapshot."""
     first_difference: int | None
     """The log position of the first of these."""
     first_error: int | None
@@ -196,9 +197,9 @@ class DiffSummary(NamedTuple):
     """The totals of a comparison."""
 
     counts: dict[tuple[str, str], int]
-    """How many rows there are of each kind and change."""
+    """The number of rows of each kind and change."""
     first_answer: int | None
-    """The log position from which on the services do something different."""
+    """The log position of the first difference between the services' actions."""
     first_state: int | None
     """The log position of the first state that differs."""
     first_unknown: int | None

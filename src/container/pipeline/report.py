@@ -49,6 +49,9 @@ class Report:
         self._title = title
         self._parts: list[str] = []
 
+    def __repr__(self) -> str:
+        return f"<Report {self._title!r} with {len(self._parts)} parts>"
+
     def heading(self, text: str) -> None:
         """Begin a section."""
         self._parts.append(f"<h2>{html.escape(text)}</h2>")

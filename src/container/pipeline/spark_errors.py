@@ -12,7 +12,7 @@ from container.errors import ContainerError
 # The last line of a Python traceback: an exception of this package, else of any.
 _OURS = re.compile(r"^\s*container\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
-# What Python says of an exception of Java's is only that there was one; its last cause says what it was.
+# Python only says that Java raised an exception; the last cause names it.
 _OF_JAVA = Py4JJavaError.__name__
 _CAUSE = re.compile(r"^(?:: |Caused by: )(?!py4j\.)(?:[\w.$]+\.)?(\w+): (.+)$", re.MULTILINE)
 

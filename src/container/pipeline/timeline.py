@@ -111,7 +111,7 @@ def timeline(rows: DataFrame, terms: DataFrame, open_before: int = 0) -> DataFra
     span = terms.agg(f.max(f.unix_micros("ended")).alias("last"), f.min(f.unix_micros("began")).alias("first"))
     steps = f.array(*(f.lit(step).cast("bigint") for step in TIME_STEPS))
     suiting = f.filter(steps, lambda step: step * BIN_COUNT > f.col("last") - f.col("first"))
-    # Of one message, or of several at one time, a rate per second says nothing in a shorter interval.
+    # For one message, or several at one time, a rate in an interval below one second means nothing.
     chosen = f.when(f.col("first") == f.col("last"), _SECOND).otherwise(f.try_element_at(suiting, f.lit(1)))
     width = span.select(chosen.cast("bigint").alias("width"))
     micros = f.unix_micros("time")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from container.recordings.member import Log, Member
 
 _READ_OK = 0
-# What was found in logs by reading them, and these as they were then: streams ask each second, also of stopped members.
+# Results of reading logs, with the state of the logs at that time: streams ask each second, also for stopped members.
 _found: dict[tuple[object, ...], tuple[tuple[object, ...], Any]] = {}
 _FOUND_MAX = 256
 RECORDED, KNOWN = "recorded", "known"
@@ -100,7 +100,7 @@ def resolve(member: Member, log: Log) -> tuple[int, str]:
 def _is_alone(member: Member, log: Log) -> bool:
     """Whether nothing in a log shows that its cluster has other members: none of these has ever led it."""
     if member.cluster_dir is None or log.failure is not None:
-        return False  # Who led cannot be looked up.
+        return False  # The leader cannot be looked up.
     if not names_newest_term(member, log):
         return False  # The recording log has lost its end, and who led since then.
     places = {entry.term_base_log_position for entry in log.terms} | {log.log_range.start_position}
@@ -156,7 +156,7 @@ def _can_be_read(member: Member, log: Log) -> bool:
     """Whether all files of a log can be opened: what cannot be read for a moment looks like what is not there."""
     archive, number = member.archive, log.descriptor.recording_id
     if not isinstance(archive, Path):
-        return True  # What cannot be fetched is an error.
+        return True  # A file that cannot be fetched is an error.
     return all(os.access(archive / segment_file_name(number, one), os.R_OK) for one in log.segment_positions)
 
 

@@ -62,7 +62,7 @@ cdef enum:
     SCAN_LENGTH = 8192      # read at once where frames are looked for
     NO_POSITION = -1
 
-# What shows that a frame begins where a header could be one, besides the header itself.
+# Evidence, besides the header itself, that a frame begins where a header could be one.
 cdef enum:
     PROOF_NONE
     PROOF_SESSION       # its session id is that of the frames before, or its checksum is right
@@ -299,7 +299,7 @@ cdef class FrameReader:
         if not is_plausible(self, frame, position) or position + align_frame(length) > limit:
             return self._refuse_header(header_failure(self, frame, position, limit), frame, position, limit)
         end = position + align_frame(length)
-        # Of padding only the header is recorded.
+        # Padding is recorded as its header alone.
         if frame_type == FRAME_TYPE_DATA:
             if end > self._block_position + self._block_length:
                 result = self._fill(position, end - position, limit)

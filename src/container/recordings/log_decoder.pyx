@@ -574,7 +574,7 @@ cdef class LogDecoder(BatchDecoder):
             previous.is_there = False
         if not previous.is_there and first.is_there and (
                 not second.is_there or second.template_id == codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID):
-            # Of two that are not alike, that one is right which is as is likely.
+            # Where the two differ, the more likely one is right.
             second.is_there = True
             second.leadership_term_id = self._likely_term_id
             second.version = codec.CLUSTER_SCHEMA_VERSION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,7 @@ class Member:
     member_id: int | None
     recording_id: int | None = None
     """The recording to take for the log; ``None`` to find it."""
+    _: KW_ONLY
     committed: commit.Committed = None
     """The rule for the committed part; see :func:`open_member`."""
     others: tuple[Member, ...] = ()
@@ -277,7 +278,7 @@ class Member:
             as :meth:`log`.
         """
         archive_dir, cluster_dir = self.archive, self.cluster
-        # What a manifest names is there, and what is copied beside it later only knows more.
+        # All files that a manifest names are there, and files copied beside it later only know more.
         shipped = self.shipped()
         # In this order: what is committed at the first moment is recorded at the second, and a recording that has no
         # counter any more has its end in the catalog.
@@ -295,7 +296,8 @@ class Member:
             for entry in entries
             if entry.is_term and entry.is_valid and entry.recording_id == descriptor.recording_id
         ]
-        # Of this member's own terms and snapshots: standby snapshots may be of what it has not yet got.
+        # Count this member's own terms and snapshots: a standby snapshot may be of a log that the member does not have
+        # yet.
         shown = committed_position(entry for entry in entries if entry.is_term or entry.is_snapshot) if terms else start
         # A backup's recording log has what the leader's has: its log may never have come so far.
         is_lost = recorded < shown and not is_running and shipped is None and not live.is_backup(cluster_dir)

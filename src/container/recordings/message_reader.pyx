@@ -23,7 +23,7 @@ cdef enum:
     PARTS_CAPACITY_MIN = 64 * 1024
     MESSAGE_LENGTH_LIMIT = 16 * 1024 * 1024     # upstream: FrameDescriptor.computeMaxMessageLength
     TERM_SHARE_BITS = 3                         # a message has at most an eighth of a term
-    PART_LENGTH_MIN = 64                        # what there must be of a message that is passed over
+    PART_LENGTH_MIN = 64                        # bytes that a skipped message must have at least
 
 
 cdef inline bint is_new_term(const uint8_t* message, int64_t length) noexcept nogil:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
@@ -45,6 +45,7 @@ class Filters:
     """Only rows with ``log_position > begin_position``."""
     end_position: int | None = None
     """Only rows with ``log_position <= end_position``."""
+    _: KW_ONLY
     is_border: bool = False
     """Whether ``begin_position``, if it is a multiple of 32, is known to be a place where a frame begins, so that
     nothing before it need be read. At other places a message's bytes might look like a frame."""

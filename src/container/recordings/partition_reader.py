@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _NULL_VALUE = -1
 _READ_OK, _READ_END = 0, 1
 
-# What each view of the log shows (templates of schema 111); messages shows all.
+# Templates of schema 111 that each view of the log shows; messages shows all.
 _TEMPLATES = {
     "sessions": frozenset([21, 22]),
     "session_messages": frozenset([1]),
@@ -301,7 +301,7 @@ def _read_snapshot(
     make.constants |= _snapshot_constants(entry, descriptor)
     row: dict[str, Any] = {"item": "ENTRY"}
     if descriptor is None:
-        # Of a standby snapshot the recording is in another archive; others may have been removed as old.
+        # The recording of a standby snapshot is in another archive; others may have been removed as old.
         row["is_complete"] = False if entry is not None and entry.is_snapshot else None
         yield make.from_rows([row])
         return

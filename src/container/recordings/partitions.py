@@ -30,8 +30,7 @@ def read(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> 
     ``storage_options``), :func:`plan` (``filters``, ``mode``) and :func:`read_partition` (``batch_rows``, ``columns``,
     ``member_column``).
 
-    Raises:
-        as those do.
+    Raises:    as those do.
     """
     names = ("archive_dir", "recording_id", "committed", "storage_options")
     places = {name: options.pop(name) for name in names if name in options}
@@ -44,7 +43,7 @@ def read(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> 
 def open_reader(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> pa.RecordBatchReader:
     """Return the rows of :func:`read` as a stream that DuckDB, Polars and others of Arrow take, with its schema.
 
-    It is read as they ask for batches, once; what is read fails there with the errors of :func:`read`.
+    It can be read once, as they ask for batches; a batch that cannot be read raises there as :func:`read` does.
 
     Raises:
         ConfigurationError: the view has no such column.
@@ -84,7 +83,7 @@ def read_partition(
 
 
 def _check_sight(partition: Partition) -> None:
-    """Raise RecordingUnavailableError on a host that does not see the local directories that the plan was made of."""
+    """Raise RecordingUnavailableError on a host that does not see the local directories of the plan."""
     member = partition.member
     for name in (member.archive_dir, member.cluster_dir):
         directory = None if name is None else local_path(name) if is_url(name) else name
@@ -100,11 +99,11 @@ def _is_seen(directory: Path) -> bool:
     try:
         return is_there(directory)
     except OSError:
-        return True  # Who opens its files says why that cannot be done.
+        return True  # The open of its files raises the reason.
 
 
 def _times_of(partition: Partition) -> tuple[str, str]:
-    """The column that has the timestamps of a view, and their unit."""
+    """Name the column with the timestamps of a view, and their unit."""
     if partition.source == "catalog":
         return "start_timestamp", "MILLIS"
     return "timestamp", time_unit(partition.member)

@@ -241,7 +241,7 @@ class StoredDirectory(RemoteDirectory):
         #: Small files of the manifest, and small ranges of segment files, that were fetched.
         self._contents: dict[str, bytes] = {}
         self._ranges: dict[tuple[object, ...], bytes] = {}
-        #: Of shipped objects, by their paths and what the manifest says is their SHA-256.
+        #: Digests of shipped objects, by path and by the SHA-256 of the manifest.
         self._digests: dict[tuple[str, str], _Digest] = {}
 
     def __str__(self) -> str:
@@ -484,7 +484,7 @@ class StoredDirectory(RemoteDirectory):
             digest.hash.update(fresh)
             digest.position += len(fresh)
             if digest.position == length and digest.hash.hexdigest() != sha256:
-                digest.hash, digest.position = hashlib.sha256(), 0  # Whoever asks again looks again.
+                digest.hash, digest.position = hashlib.sha256(), 0  # The next call looks again.
                 with self._lock:
                     self._ranges = {key: known for key, known in self._ranges.items() if key[0] != path}
                 raise _changed(f"{self.url}/{path}")
@@ -580,7 +580,8 @@ def _state_of(
     tag, written = (next((entry[key] for key in keys if entry.get(key)), None) for keys in (_TAG_KEYS, _TIME_KEYS))
     if tag is not None or written is None:
         return None if tag is None else (length, str(tag)), None
-    # What its clock says now nobody knows: a time counts when it has been the same for longer than its step.
+    # Nobody knows the time on the store's clock. A time of change counts once it has been the same for longer than its
+    # step.
     state, now_ns = (length, str(written)), time.monotonic_ns()
     if before is None or before[0] != state:
         return None, (state, now_ns)
@@ -669,7 +670,7 @@ class _ReadAhead(SegmentReader):
         end = begin + self._window
         if self._until is not None:
             end = min(end, self._until - segment_position)
-        # Whoever reads needs a frame's header at least.
+        # A reader needs a frame's header at least.
         return max(end, needed_end + _POINT_LENGTH) - begin
 
     def _next(self, segment_position: int, begin: int, length: int) -> bytes:

@@ -281,7 +281,7 @@ def _equal_count(left: Any, other_left: Any, window: int) -> int:
         return 0
     positions = left.column("log_position")
     last = positions[count - 1]
-    while count > 0 and positions[count - 1] == last:  # that position may go on behind these rows
+    while count > 0 and positions[count - 1] == last:  # more rows of that position may follow
         count -= 1
     return count
 

@@ -581,7 +581,7 @@ cdef class BlockWalk:
         settle(&self._walk, block, end != NULL)
         return -1 if end == NULL else 0
 
-    # What the blocks have
+    # Contents of the blocks
 
     cdef Block* _block(self, int32_t number) except NULL:
         if not 0 <= number < self._block_count:

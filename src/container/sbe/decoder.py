@@ -88,10 +88,13 @@ class SbeDecoder:
             _place(schema.version_of_message),
         )
         self._walk = BlockWalk(header, schema.schema_id, schema.is_big_endian, self._blocks, templates)
-        # Of no payloads, for the types.
+        # Decode no payloads, to get the types.
         self.fields: list[pa.Field] = [
             self._arrow.field(name, array.type) for name, array in zip(self._columns(), self._arrays(0), strict=True)
         ]
+
+    def __repr__(self) -> str:
+        return f"<SbeDecoder of schema {self._schema.schema_id}: {', '.join(one.name for one in self._messages)}>"
 
     def _add(self, block: Block, name: str) -> int:
         """Give a block and those of its groups their numbers."""

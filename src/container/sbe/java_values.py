@@ -12,7 +12,7 @@ SIZES |= {"float": 4, "double": 8}
 """Bytes of the primitive types."""
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 BITS = {name: 8 * size for name, size in SIZES.items()}
-# What Java parses the values of a type as: the bits of the next greater one, where it is unsigned.
+# Bits of the type by which Java parses values: those of the next larger type for an unsigned one.
 _PARSED_BITS = BITS | {"uint8": 16, "uint16": 32, "uint32": 64}
 
 

@@ -362,7 +362,7 @@ class _Reader:
             if (shape == "field" and (groups or data)) or (shape == "group" and data):
                 raise self._wrong(child, "must be before what is data" if data else "must be before all groups")
             ids.append(self._number(child, "id"))
-            offset = 0 if shape == "group" else self._number(child, "offset", 0)  # 0 is none
+            offset = 0 if shape == "group" else self._number(child, "offset", 0)  # 0: no offset
             if offset and offset < end:
                 raise self._wrong(child, f"offset={offset}: what is before it ends at {end}")
             end = offset or (length if is_message and length and shape != "field" else end)
@@ -591,7 +591,7 @@ class _Reader:
                     raise self._wrong(child, f"the composite {target!r} is in itself")
                 of = self._first[target]
                 self._refuse_prefix(of)
-            at = self._number(child if child.get("offset") is not None else of, "offset", -1)  # -1 is none
+            at = self._number(child if child.get("offset") is not None else of, "offset", -1)  # -1: no offset
             if at != -1 and offset + at < end:
                 raise self._wrong(child, f"offset={at}: what is before it ends at {end - offset}")
             if self._presence(of) == "constant" and _local(of) != "type":

@@ -1,4 +1,4 @@
-# What type checkers see of container.service.agent_events, which is compiled.
+# The types of container.service.agent_events, which is compiled.
 from typing import final
 
 from container.transport.transport_seam import ClientListener

@@ -1,4 +1,4 @@
-# What type checkers see of container.service.cluster, which is compiled.
+# The types of container.service.cluster, which is compiled.
 
 from collections.abc import Buffer, Callable
 from typing import Any, final

@@ -108,6 +108,9 @@ cdef class Cluster:
     cdef object get_aeron(self):
         return None
 
+    def __repr__(self):
+        return f"<Cluster member_id={self.member_id} {self.role.name} log_position={self.log_position}>"
+
     @property
     def member_id(self):
         """This member's id (int); -1 before it joined a log."""

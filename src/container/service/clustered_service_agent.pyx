@@ -109,7 +109,7 @@ cdef tuple _EVENT_FIELDS = (
     "leadership_term_id",
 )
 
-# What distinguishes an event from others.
+# Fields that distinguish an event from others.
 cdef tuple _EVENT_IDS = (
     "", "clusterSessionId", "correlationId", "clusterSessionId", "clusterSessionId", "leadershipTermId",
     "leadershipTermId",
@@ -457,7 +457,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         try:
             self._slow_tick()
         except Exception as error:
-            # What fails here, such as the mark file's disk, must not keep the control stream from being polled.
+            # A failure here, such as of the mark file's disk, must not keep the control stream from being polled.
             self._on_error(error)
         return True
 
@@ -648,8 +648,9 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _join_log(self, ActiveLogEvent event) except -1:
         cdef ContainerClientSession session
         if event.image is None and not self._subscribe_to_log(event):
-            # Of an election that failed while a callback ran, or of a leader that is gone. The consensus module counts
-            # the ack of each join, and asks for the next one after that: what this log had, the archive replays then.
+            # The join was of an election that failed while a callback ran, or of a leader that is gone. The consensus
+            # module counts the ack of each join, and asks for the next one after that: what this log had, the archive
+            # replays then.
             loggers.report("warning", "the log session-id=%s has ended before this service could join it at "
                            "logPosition=%s: it waits for the next one", event.session_id, event.log_position)
             return self._ack(event.log_position, NULL_VALUE)
@@ -704,7 +705,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         return True
 
     cdef int _fetch_gap(self, ActiveLogEvent event) except -1:
-        # The log before was gone when the service had not read all of it. What is missing is committed and recorded: a
+        # The log before was gone when the service had not read all of it. The missing part is committed and recorded: a
         # consensus module has applied the log up to where it has a service join the next one. Until the service has it,
         # the next log's image is held, and not read.
         cdef int64_t position = self._log_position
@@ -1021,8 +1022,8 @@ cdef class ClusteredServiceAgent(EventHandler):
         return self._poll_connects()
 
     cdef int _await_egress(self, ContainerClientSession session) except -1:
-        # Of a session, in a callback that uses it; or with None of all. Background work would be a surprise in a
-        # callback that does not ask to idle.
+        # Do the work of a session, in a callback that uses it; with None, the work of all. Background work would be a
+        # surprise in a callback that does not ask to idle.
         cdef int64_t begin_ns, end_ns
         if self._connects.is_overdue():
             return 0

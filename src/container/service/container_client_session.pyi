@@ -1,4 +1,4 @@
-# What type checkers see of container.service.container_client_session, which is compiled.
+# The types of container.service.container_client_session, which is compiled.
 
 from collections.abc import Buffer, Iterator
 from typing import final

@@ -29,7 +29,7 @@ from container.transport.streams cimport PendingAdd, Publication
 cdef enum:
     SEND_TIMEOUT_NS = 1_000_000_000         # the longest that one send() waits
     SHARED_PATIENCE_NS = 30_000_000         # what all sends together may wait while several sessions are open
-    SHARED_PATIENCE_REFILL = 10             # one part in so many of the time that is not spent waiting
+    SHARED_PATIENCE_REFILL = 10             # one part in 10 of the time that is not spent waiting
     LONE_PATIENCE_NS = 2_000_000_000        # the same while there is one session, which holds up nobody else
     LONE_PATIENCE_REFILL = 1
     MIN_PATIENCE_NS = 1_000_000             # a client that was waited for less than that is not backed off
@@ -39,7 +39,7 @@ cdef enum:
 
 
 cdef int64_t _size_of(object uri, str name, int64_t least, int64_t most) except -1:
-    # What is no such size the driver refuses, on every member.
+    # The driver refuses anything else as a size, on every member.
     text = uri.get(name)
     size = None if text is None else parse_quantity(text, SIZE_FACTORS)
     return size if size is not None and least <= size <= most else most

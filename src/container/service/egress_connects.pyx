@@ -68,7 +68,7 @@ cdef class ConnectQueue:
         return 0
 
     cdef bint _is_done(self, ContainerClientSession session, Client client, int64_t now_ns, list failures) except -1:
-        # Whatever goes wrong here concerns this member alone: the session itself is open on all of them.
+        # A failure here concerns this member alone: the session itself is open on all of them.
         cdef bint is_done = True
         try:
             is_done = session._is_connected(client, now_ns)

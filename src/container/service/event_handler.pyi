@@ -1,4 +1,4 @@
-# What type checkers see of container.service.event_handler, which is compiled.
+# The types of container.service.event_handler, which is compiled.
 
 from container.service.cluster import Cluster
 

@@ -1,4 +1,4 @@
-# What type checkers see of container.service.service_agent, which is compiled.
+# The types of container.service.service_agent, which is compiled.
 from typing import final
 
 from container.agent.agent import Agent

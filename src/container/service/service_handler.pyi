@@ -1,4 +1,4 @@
-# What type checkers see of container.service.service_handler, which is compiled.
+# The types of container.service.service_handler, which is compiled.
 
 from typing import Any, final
 

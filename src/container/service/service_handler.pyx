@@ -184,7 +184,7 @@ cdef class PythonServiceHandler(ServiceHandler):
         return 0
 
     cdef int _bind(self) except -1:
-        # What Python would do at each call: take the bound method apart.
+        # Python would take the bound method apart at each call: do it once.
         cdef object callback = self._on_session_message
         self._function, self._instance = callback, None
         if PyMethod_Check(callback):

@@ -1,4 +1,4 @@
-# What type checkers see of container.service.session_messages, which is compiled.
+# The types of container.service.session_messages, which is compiled.
 from typing import final
 
 from container.service.container_client_session import ContainerClientSession

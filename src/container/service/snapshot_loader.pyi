@@ -1,4 +1,4 @@
-# What type checkers see of container.service.snapshot_loader, which is compiled.
+# The types of container.service.snapshot_loader, which is compiled.
 from collections.abc import Callable, Iterator
 from typing import final
 

@@ -95,7 +95,7 @@ cdef class SnapshotStream(FragmentHandler):
             self._in_message = True
             self._next_position = header.position
             return action
-        # The frame is consumed when the handler raises. A message that was lost before it is not passed over.
+        # The frame is consumed when the handler raises. A message that was lost before it is not skipped.
         self._in_message = False
         self._next_position = self.position = header.position
         action = self._assembler.on_fragment(buffer, length, header)
@@ -138,7 +138,7 @@ cdef class SnapshotStream(FragmentHandler):
             raise SnapshotError(
                 f"snapshot ended unexpectedly at position {self._next_position}: its recording ends at "
                 f"{self._reader.stop_position}; the archive's error log says why it ended the replay: {image!r}")
-        # At some damaged frames the archive neither goes on nor gives up.
+        # At some damaged frames the archive neither continues nor gives up.
         now_ns = self._clock.nano_time()
         if self._stalled_since_ns == NULL_VALUE:
             self._stalled_since_ns = now_ns

@@ -1,4 +1,4 @@
-# What type checkers see of container.service.state_check, which is compiled.
+# The types of container.service.state_check, which is compiled.
 
 from typing import Any
 

@@ -291,7 +291,7 @@ cdef class _Check:
                               "have two, and change only one; keep it once, and refer to it by a key")
         return 0
 
-    # What a value is part of and a caller's variable refer to it; no argument here takes another reference.
+    # A value has a reference from its parent and one from the caller's variable; no argument here takes another.
 
     cdef int _list(self, _Rule rule, object value, bint is_shared) except -1:
         self._see(value, is_shared)

@@ -31,7 +31,7 @@ from container.settings.setting import (
 SHARED = "SHARED"
 INVOKER = "INVOKER"
 
-#: What may be done with a frame at the end of a recording that a crash may have cut.
+#: Ways to treat the last frame of a recording, which a crash may have cut.
 REFUSE = "refuse"
 CUT = "cut"
 

@@ -26,7 +26,8 @@ _MAX_SIZE = 2**63 - 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NS_PER_MS = 1_000_000
 _MAX_MS = _MAX_SIZE // _NS_PER_MS
-_LEAST_MS = 365 * 24 * 3_600_000  # A smaller number is one of seconds, or a date: a time in 1970 is given as one.
+# A smaller number would be one of seconds, or a date without hyphens: give a time in 1970 as a date.
+_LEAST_MS = 365 * 24 * 3_600_000
 _BELOW_MICROS = re.compile(r"(?<=[.,][0-9]{6})[0-9]+", re.ASCII)
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -37,7 +38,7 @@ class Bound(msgspec.Struct, frozen=True):
     """A place in the logs of all members that a query names: one of the fields is not None."""
 
     name: str
-    """The option's."""
+    """The name of the option."""
     word: str | None = None
     """``earliest`` or ``latest``."""
     position: int | None = None
@@ -74,18 +75,18 @@ class SourceOptions(msgspec.Struct, frozen=True):
     decoder: str | None = None
     """``package.module:name`` of a function or type that decodes payloads."""
     committed_only: bool = False
-    """Whether a batch leaves out what was recorded but is not known to be committed; a stream always does."""
+    """Whether a batch leaves out messages that are recorded but not known to be committed; a stream always does."""
     committed: str | int | None = None
     """The rule for the committed part while no running member gives it; see
     :func:`container.recordings.open_member`."""
     columns: tuple[str, ...] = ()
     """The columns to read; all when empty."""
     batch_rows: int = DEFAULT_BATCH_ROWS
-    """Rows of an Arrow batch at most."""
+    """Maximum number of rows of an Arrow batch."""
     max_bytes_per_batch: int | None = None
-    """Bytes of log that one micro-batch of a stream takes at most, over all members."""
+    """Maximum bytes of log in one micro-batch of a stream, over all members."""
     max_rows_per_batch: int | None = None
-    """Rows that one micro-batch of a stream has at most, over all members."""
+    """Maximum rows in one micro-batch of a stream, over all members."""
     starting: Bound | None = None
     """Where reading begins; at the beginning of the log when it is None. A stream uses it only without a checkpoint."""
     ending: Bound | None = None
@@ -93,8 +94,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
 
     @property
     def is_one_log(self) -> bool:
-        """Whether several members are named for one log, which is read from whichever has it: a pattern may match
-        more of them at any time."""
+        """Whether several members are named for one log, which any of them may supply. A pattern may match more of them
+        at any time."""
         return self.member == ANY and (len(self.paths) > 1 or any(map(is_pattern, self.paths)))
 
 
@@ -154,7 +155,7 @@ def _refuse_reversed(starting: Bound, ending: Bound) -> None:
 
 
 def field_of(name: str) -> str:
-    """The field of :class:`SourceOptions` that an option sets, by its name in lower case; of others the name."""
+    """The field of :class:`SourceOptions` that an option in lower case sets; the name itself if it sets none."""
     known = _NAMES.get(name)
     return name if known is None else _PARSERS[known][0]
 
@@ -289,7 +290,7 @@ def _timestamp(name: str, text: str) -> Bound:
     micros = (time - _EPOCH) // datetime.timedelta(microseconds=1)
     if not 0 <= micros < _MAX_MS * 1_000:
         raise ConfigurationError(f"{name}={shown(text)}: must lie between 1970 and 2262")
-    # Python's times end with microseconds, and drop what is finer.
+    # Python's times have microseconds, and drop anything finer.
     return Bound(name, timestamp_ns=micros * 1_000 + int(finer[0].ljust(3, "0") if finer is not None else 0))
 
 
@@ -309,7 +310,7 @@ def _milliseconds(name: str, text: str, number: int) -> int:
 
 
 def _time_text(timestamp_ns: int) -> str:
-    """A time as the options take it."""
+    """Format a time as the options take it."""
     seconds, rest = divmod(timestamp_ns, 1_000_000_000)
     fraction = f".{rest:09}".rstrip("0").rstrip(".")
     return f"{_EPOCH + datetime.timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}{fraction}Z"
@@ -338,7 +339,7 @@ def _text(name: str, text: str) -> str:
     return text.strip()
 
 
-# By the option's name: the field, and what makes its value of the text.
+# By the option's name: the field, and the function that parses its text.
 _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "archive_dir": ("archive_dirs", _directories),
     "member": ("member", _member),
@@ -361,4 +362,4 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 
 _NAMES = {name.lower(): name for name in _PARSERS}
-"""The options' names, by themselves in lower case: Spark gives them so."""
+"""The options' names by their lower-case form, in which Spark passes them."""

@@ -26,7 +26,7 @@ _TIME_ZONE = "spark.sql.session.timeZone"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``aeron.cluster`` known to a session, and let a Spark that does it right push filters down.
+    """Make the format ``aeron.cluster`` known to a session, and let a Spark without known bugs in it push filters down.
 
     Spark finds an installed package without this call, unless it runs a Spark Connect server that lacks the package.
     Each executor needs this package, with its compiled modules, for the Python that runs the workers.
@@ -45,7 +45,7 @@ def register(spark: SparkSession) -> None:
 def open_session(
     name: str = "aeron-cluster", *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start a Spark session, or take the one that there is, with the source registered.
+    """Start a Spark session, or use the present one, with the source registered.
 
     The workers run this interpreter unless ``PYSPARK_PYTHON`` names another, and find user code from the current
     directory as ``python -m`` does. Times are shown in UTC.
@@ -57,7 +57,8 @@ def open_session(
         settings: Spark's settings on top of those chosen here.
 
     Raises:
-        ConfigurationError: there is no system Java that runs Spark; the text says where it was looked for. Or Spark
+        ConfigurationError: there is no system Java that runs Spark; the text lists the places that were searched. Or
+        Spark
             Connect lacks a package.
     """
     chosen = master or DEFAULT_MASTER
@@ -78,7 +79,7 @@ def open_session(
 
 def _is_found(spark: SparkSession) -> bool:
     """Whether a session in this process has found the source without a call; False where Spark does not say."""
-    with contextlib.suppress(Exception):  # it is not in PySpark's interface, so each Spark may have it elsewhere
+    with contextlib.suppress(Exception):  # not part of PySpark's interface: each Spark may have it elsewhere
         return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(FORMAT))
     return False
 
@@ -98,7 +99,7 @@ def _connect(url: str) -> SparkSession.Builder:
 
 
 def _choose_java() -> None:
-    """Let Spark's scripts, which take JAVA_HOME before PATH, start a Java that runs it."""
+    """Point JAVA_HOME, which Spark's scripts use before PATH, at a Java that runs Spark."""
     try:
         java = find_java(bundled=False)
     except JavaError as error:
@@ -116,6 +117,6 @@ def _settings(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
     }
     if master.startswith("local"):
-        # Not the host's name, which a machine need not be able to resolve.
+        # An address, as a machine need not be able to resolve its own name.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings

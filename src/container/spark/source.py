@@ -438,7 +438,7 @@ class ClusterReader(DataSourceReader):
                 first = having[0].member if having else member
                 found += plan_partitions(first, self._options.view, wanted, self._options.mode, having, absent)
                 if end is not None and end >= (filters.begin_position or 0):
-                    # Whoever takes the place of the next one may have what the ones before it give.
+                    # A successor of the next one may hold what the ones before it give.
                     filters = replace(filters, begin_position=end, is_border=True)
         return found
 
@@ -490,7 +490,7 @@ class _StreamedLog:
         ready = [log for log in logs if len(logs) + len(absent) == 1 or log.is_behind(self.begun)]
         self.is_ready = bool(ready)
         place = self.begun.position
-        # Whoever has purged what comes next has its turn when the others have no more.
+        # A member that has purged the next part has its turn when the others have no more.
         self._logs = sorted(
             ready or logs,
             key=lambda log: (
@@ -741,7 +741,8 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.member == ANY and len(offset) == 1:
             (key, one), *_ = offset.items()
             if one.recording or key in map(member_key, members):
-                # Of one member or of whichever had the log: who has the same one now goes on with it.
+                # Read from one member, or from any that had the log: a member that has the same one now continues with
+                # it.
                 offset = dict.fromkeys(several, one)
         gone = sorted(offset.keys() - several.keys())
         if gone and self._options.is_one_log:
@@ -855,7 +856,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             if first == end_position:
                 continue
-            # What the query was to read was committed, also where those who knew it do not run any more.
+            # The range of the query was committed, even if the members that knew it run no more.
             logs = [log.known_to(end_position) for log in last.reading(first)]
             if not logs:
                 raise RecordingUnavailableError(f"{last.waits_for()}: the batch from {first} on cannot be read now")

@@ -1,4 +1,4 @@
-# What type checkers see of container.storage.file_storage, which is compiled.
+# The types of container.storage.file_storage, which is compiled.
 
 from typing import final
 

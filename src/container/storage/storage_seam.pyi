@@ -1,4 +1,4 @@
-# What type checkers see of container.storage.storage_seam, which is compiled.
+# The types of container.storage.storage_seam, which is compiled.
 
 from collections.abc import Buffer
 

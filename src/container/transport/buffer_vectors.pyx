@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t
 from container.common.values import shown
 from container.transport.message_buffer cimport MessageBuffer
 
-# What an empty buffer points to: a C library may refuse a NULL.
+# Address of an empty buffer: a C library may refuse a NULL.
 cdef uint8_t NO_BYTES = 0
 
 

@@ -1,4 +1,4 @@
-# What type checkers see of container.transport.counters, which is compiled.
+# The types of container.transport.counters, which is compiled.
 
 COUNTER_METADATA_LENGTH: int
 COUNTER_KEY: slice

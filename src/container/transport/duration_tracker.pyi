@@ -1,4 +1,4 @@
-# What type checkers see of container.transport.duration_tracker, which is compiled.
+# The types of container.transport.duration_tracker, which is compiled.
 from typing import final
 
 from container.transport.counters import Counter

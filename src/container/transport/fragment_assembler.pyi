@@ -1,4 +1,4 @@
-# What type checkers see of container.transport.fragment_assembler, which is compiled.
+# The types of container.transport.fragment_assembler, which is compiled.
 from collections.abc import Callable
 from typing import final
 

@@ -1,4 +1,4 @@
-# What type checkers see of container.transport.memory_counters, which is compiled.
+# The types of container.transport.memory_counters, which is compiled.
 
 from typing import Self, final
 

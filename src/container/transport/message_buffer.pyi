@@ -1,4 +1,4 @@
-# What type checkers see of container.transport.message_buffer, which is compiled.
+# The types of container.transport.message_buffer, which is compiled.
 
 from types import TracebackType
 from typing import Self, final, overload

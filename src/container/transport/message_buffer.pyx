@@ -21,7 +21,7 @@ from container.transport.streams cimport Publication
 cdef enum:
     INITIAL_CAPACITY = 2048
 
-# What a view of an empty message points to, as a NULL would be no buffer.
+# Address of a view of an empty message: a NULL would be no buffer.
 cdef uint8_t NO_BYTES = 0
 
 
@@ -256,6 +256,9 @@ cdef class BufferClaim:
         self._length = 0
         self._is_claimed = False
         self._is_forgotten = False
+
+    def __repr__(self):
+        return f"<BufferClaim {f'of {self._length} bytes' if self._is_claimed else 'without a claim'}>"
 
     cdef int _check_free(self) except -1:
         if self._is_claimed:

@@ -1,4 +1,4 @@
-# What type checkers see of container.transport.transport_seam, which is compiled.
+# The types of container.transport.transport_seam, which is compiled.
 
 from container.transport.clocks import Clock
 from container.transport.streams import Image, Publication

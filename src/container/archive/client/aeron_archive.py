@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
@@ -14,27 +14,16 @@ from container.archive.client.archive_session import (
     READ_LIMIT,
     ArchiveSession,
     SignalConsumer,
+    context_of,
     continued_channel,
     own_client,
 )
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
-from container.errors import ArchiveError, ConfigurationError
+from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
 from container.transport.transport_seam import Client
-
-if TYPE_CHECKING:
-    from container.archive.client.async_aeron_archive import Connecting
-
-
-def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
-    """The context, or one of these settings."""
-    if context is None:
-        return ArchiveClientContext(**settings)
-    if settings:
-        raise ConfigurationError(f"give a context or settings, not both: {', '.join(sorted(settings))}")
-    return context
 
 
 class AeronArchive(
@@ -99,23 +88,6 @@ class AeronArchive(
             raise
         return cls(connection, idle_strategy, owned)
 
-    @staticmethod
-    def aconnect(
-        context: ArchiveClientContext | None = None,
-        *,
-        client: Client | None = None,
-        aeron_dir: str | os.PathLike[str] | None = None,
-        on_signal: SignalConsumer | None = None,
-        **settings: Any,
-    ) -> Connecting:
-        """Open a session for asyncio: ``async with AeronArchive.aconnect(...) as archive``, or ``await`` it.
-
-        Arguments and errors as for :meth:`connect`; the session is an :class:`AsyncAeronArchive`.
-        """
-        from container.archive.client.async_aeron_archive import Connecting
-
-        return Connecting(context_of(context, settings), client, aeron_dir, on_signal)
-
     def reconnect(self) -> None:
         """Open a new session, with new streams, in place of one that is lost or not. Waits and raises as
         :meth:`connect`; may be called again then.
@@ -126,8 +98,8 @@ class AeronArchive(
         self._connection.connect(self._idle)
 
     def check_for_error_response(self) -> None:
-        """Raise ArchiveError when the archive has told this session of an error that answers no request, such as one of
-        a recording, or is lost. Never waits."""
+        """Raise ArchiveError when the archive is lost, or has reported an error that answers no request, such as one of
+        a recording. Never waits."""
         self._connection.invoke()
         self._connection.check()
 
@@ -139,7 +111,7 @@ class AeronArchive(
         return None if error is None else str(error)
 
     def poll_for_recording_signals(self) -> int:
-        """Have ``on_signal`` called with what has come; how many messages were read. Never waits.
+        """Call ``on_signal`` with the signals that have come; return the number of messages read. Never waits.
 
         Raises as :meth:`check_for_error_response`.
         """
@@ -171,7 +143,7 @@ class AeronArchive(
         return publication
 
     def extend_recorded_publication(self, recording_id: int, channel: str, stream_id: int) -> RecordedPublication:
-        """Publish on a channel, from where a stopped recording ends, and have the archive record that behind it.
+        """Publish on a channel from the end of a stopped recording, which the archive extends.
 
         The recording ends with :meth:`RecordedPublication.close`. Raises ArchiveError when there is no such recording,
         or it is active.
@@ -222,7 +194,8 @@ class AeronArchive(
         """Yield each message of a replay, and where it ends in the recording, until the replay ends; close it then.
 
         Idles while nothing comes. Raises ArchiveError when the archive reports an error or is lost, and when the
-        replay's image goes before all was read; TimedOutError when the replay does not come. The messages are complete
+        replay's image goes before everything was read; TimedOutError when the replay does not begin. The messages are
+        complete
         only if nothing is raised: a failed replay ends as a finished one does.
         """
         taken: list[tuple[bytes, int]] = []
@@ -241,7 +214,7 @@ class AeronArchive(
                 self._connection.idle(self._idle, 0)
 
     def _confirm_end(self, replay: Replay) -> None:
-        """Hear of an error of a replay that has ended: the archive reports it before it answers this request."""
+        """Wait for an error of a replay that has ended: the archive reports it before it answers this request."""
         request = self._connection.ask(*self._stop_replay(replay.replay_session_id))
         try:
             while not request.is_done:

@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.client.archive_client_context, which is compiled.
+# The types of container.archive.client.archive_client_context, which is compiled.
 from typing import Any, Final, Protocol, Self, final, type_check_only
 
 @type_check_only

@@ -62,6 +62,10 @@ cdef class ArchiveClientContext:
         self.client_name = client_name
         self.credentials_supplier = credentials_supplier
 
+    def __repr__(self):
+        return (f"<ArchiveClientContext of {self.control_channel} stream {self.control_stream_id}, "
+                f"answers on {self.response_channel} stream {self.response_stream_id}>")
+
     @classmethod
     def for_service(
             cls, cluster_id, service_id, *, str control_channel not None=ARCHIVE_LOCAL_CONTROL_CHANNEL, **settings):

@@ -279,7 +279,7 @@ class ArchiveRequests[Whole, Truth, Nothing, Recordings, Recording, Subscription
         """End all replays of a recording, or of all (-1): StopAllReplaysRequest (19)."""
         return self._of_recording("StopAllReplaysRequest", "stop of all replays", recording_id, _nothing)
 
-    # What recordings there are
+    # Lists of recordings
 
     def list_recordings(self, from_recording_id: int, record_count: int) -> Recordings:
         """Return the descriptors of at most ``record_count`` recordings, from an id on: ListRecordingsRequest (8)."""

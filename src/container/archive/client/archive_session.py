@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 from container.archive import error_codes
 from container.archive.client.archive_client_context import ArchiveClientContext
@@ -12,7 +13,7 @@ from container.archive.client.archive_events import NULL_POSITION, RecordingSign
 from container.archive.client.archive_requests import ArchiveRequests
 from container.archive.client.replay_merge import ReplayMerge
 from container.common.channel_uri import ChannelUri, initial_position
-from container.errors import ArchiveError
+from container.errors import ArchiveError, ConfigurationError
 from container.files.catalog import RecordingDescriptor
 from container.transport.transport_seam import Client
 
@@ -20,6 +21,15 @@ READ_LIMIT = 64
 """Frames of a replay that are read at once."""
 
 type SignalConsumer = Callable[[RecordingSignalEvent], object]
+
+
+def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
+    """The context, or one of these settings."""
+    if context is None:
+        return ArchiveClientContext(**settings)
+    if settings:
+        raise ConfigurationError(f"give a context or settings, not both: {', '.join(sorted(settings))}")
+    return context
 
 
 def own_client(aeron_dir: str | os.PathLike[str] | None, context: ArchiveClientContext) -> Client:

@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.client.archive_snapshot_store, which is compiled.
+# The types of container.archive.client.archive_snapshot_store, which is compiled.
 import os
 from typing import final
 

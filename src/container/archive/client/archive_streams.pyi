@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.client.archive_streams, which is compiled.
+# The types of container.archive.client.archive_streams, which is compiled.
 from collections.abc import Buffer, Callable
 from types import TracebackType
 from typing import Self, final

@@ -1,4 +1,4 @@
-"""The client of an archive for asyncio: ``AeronArchive.aconnect()`` and the session that it makes."""
+"""The client of an archive for asyncio."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from container.archive.client.archive_session import (
     READ_LIMIT,
     ArchiveSession,
     SignalConsumer,
+    context_of,
     continued_channel,
     own_client,
 )
@@ -41,18 +42,33 @@ class AsyncAeronArchive(
         Awaitable[list[RecordingSubscriptionDescriptor]],
     ],
 ):
-    """A session with an archive for one event loop, made by ``AeronArchive.aconnect()``.
+    """A session with an archive for one event loop, made by :meth:`connect`.
 
     Each request is awaited; many may be at once, such as with ``asyncio.gather``. One that is cancelled may have been
     carried out. A task of the session takes its turns.
     """
 
     def __init__(self, connection: ArchiveConnection, owned_client: Client | None = None) -> None:
-        """Take over a connected session; use ``AeronArchive.aconnect()``."""
+        """Take over a connected session; use :meth:`connect`."""
         super().__init__(connection, owned_client)
         self._wake = asyncio.Event()
         self._lost: Exception | None = None
         self._task = asyncio.get_running_loop().create_task(self._take_turns())
+
+    @staticmethod
+    def connect(
+        context: ArchiveClientContext | None = None,
+        *,
+        client: Client | None = None,
+        aeron_dir: str | os.PathLike[str] | None = None,
+        on_signal: SignalConsumer | None = None,
+        **settings: Any,
+    ) -> Connecting:
+        """Open a session for asyncio: ``async with AsyncAeronArchive.connect(...) as archive``, or ``await`` it.
+
+        Arguments and errors as for :meth:`AeronArchive.connect`.
+        """
+        return Connecting(context_of(context, settings), client, aeron_dir, on_signal)
 
     async def reconnect(self) -> None:
         """Open a new session, with new streams, in place of one that is lost or not. Raises as the connect; may be
@@ -60,7 +76,7 @@ class AsyncAeronArchive(
         await self._end_turns()
         try:
             self._connection.reconnect()
-            await connect(self._connection)
+            await _connect(self._connection)
         except BaseException as error:
             self._lost = error if isinstance(error, Exception) else ArchiveError("no connection to the archive")
             raise
@@ -238,7 +254,7 @@ class AsyncAeronArchive(
         connection = getattr(self, "_connection", None)
         if connection is not None and connection.step != "CLOSED":
             warnings.warn(
-                f"unclosed {self!r}: use 'async with AeronArchive.aconnect(...)'", ResourceWarning, stacklevel=2
+                f"unclosed {self!r}: use 'async with AsyncAeronArchive.connect(...)'", ResourceWarning, stacklevel=2
             )
 
 
@@ -260,7 +276,7 @@ async def _own_client(aeron_dir: str | os.PathLike[str] | None, context: Archive
         raise
 
 
-async def connect(connection: ArchiveConnection) -> None:
+async def _connect(connection: ArchiveConnection) -> None:
     """Take turns until it is connected."""
     while connection.step != "CONNECTED":
         work_count = connection.invoke() + connection.turn()
@@ -292,7 +308,7 @@ class Connecting:
                 client = owned = await _own_client(aeron_dir, context)
             connection = ArchiveConnection(client, context)
             connection.on_signal = on_signal
-            await connect(connection)
+            await _connect(connection)
             return AsyncAeronArchive(connection, owned)
         except BaseException:
             if connection is not None:

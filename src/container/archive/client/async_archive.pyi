@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.client.async_archive, which is compiled.
+# The types of container.archive.client.async_archive, which is compiled.
 from typing import final
 
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest

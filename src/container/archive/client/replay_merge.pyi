@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.client.replay_merge, which is compiled.
+# The types of container.archive.client.replay_merge, which is compiled.
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self, final

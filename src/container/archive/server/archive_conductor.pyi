@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.archive_conductor, which is compiled.
+# The types of container.archive.server.archive_conductor, which is compiled.
 from collections.abc import Callable, Collection
 from typing import final
 

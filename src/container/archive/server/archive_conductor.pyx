@@ -238,7 +238,7 @@ cdef class ArchiveConductor:
         except Exception as error:
             self._on_error(error)
 
-    # What a host of replications has (container.archive.server.sessions.replication_host).
+    # The part of a host of replications (container.archive.server.sessions.replication_host).
 
     def extend_for_replication(
             self, ControlSession control_session, replication_id, recording_id, stream_id, channel, original_channel):
@@ -325,7 +325,7 @@ cdef class ArchiveConductor:
     def on_archive_id(self, session, correlation_id):
         return self._archive_id
 
-    # What the archive of a cluster does for its own consensus module and services alone.
+    # Requests that the archive of a cluster carries out for its own consensus module and services alone.
 
     cdef bint _is_stranger(self, ControlSession session) noexcept:
         return bool(self._cluster_stream_ids) and not session.is_local()

@@ -59,7 +59,7 @@ _BASES = {"exact": "what it had announced", "bound": "its frames behind what was
 _SESSION_ID_MASK = 2**31 - 1
 _OBJECTS = ("process_id", "first_session_id", "next_token", "cluster_stream_ids", "use_agent_invoker")
 
-# What an archive has in its directory beside the mark file and old errors, upstream's or this one.
+# Files that an archive, upstream's or this one, has in its directory beside the mark file and old errors.
 _SEGMENTS = re.compile(r"\d+-\d+\.rec(?:\.del)?", re.ASCII)
 _CATALOGS = re.compile(r"archive\.(?:catalog|positions|migration)(?:\.\w+)?", re.ASCII)
 

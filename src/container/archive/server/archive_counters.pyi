@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.archive_counters, which is compiled.
+# The types of container.archive.server.archive_counters, which is compiled.
 from typing import final
 
 from container.transport.counters import Counter

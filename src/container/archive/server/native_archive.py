@@ -26,7 +26,7 @@ class Archive(AgentOwner[ArchiveAgent, ArchiveContext]):
 
         Args:
             context: an :class:`~container.archive.server.archive_context.ArchiveContext` with everything, or None.
-            settings: what such a context takes: settings (docs/settings.md) and objects. With
+            settings: arguments of such a context: settings (docs/settings.md) and objects. With
                 ``use_agent_invoker=True`` there is no thread: call :meth:`invoke` again and again.
 
         Raises:

@@ -85,7 +85,7 @@ cdef class Recorder:
                 return session
         return None
 
-    # Requests. What they raise is ArchiveError, or ConfigurationError for a channel.
+    # Requests. They raise ArchiveError, or ConfigurationError for a channel.
 
     cpdef RecordingSubscription start(
         self, ControlSession control_session, int64_t correlation_id, int32_t stream_id, bint is_local,

@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.recording_events, which is compiled.
+# The types of container.archive.server.recording_events, which is compiled.
 from typing import final
 
 from container.transport.streams import Publication

@@ -54,7 +54,7 @@ cdef class Replayer:
         self._replay_count = 1
         self._pending, self._sessions = [], {}
 
-    # Requests. What they raise is ArchiveError.
+    # Requests. They raise ArchiveError.
 
     cpdef int start(
         self, ControlSession control_session, int64_t correlation_id, object request, int32_t stream_id, str channel,

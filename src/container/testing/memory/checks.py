@@ -62,6 +62,7 @@ __all__ = [
     "check_replays",
     "check_restarts",
     "check_upgrade",
+    "compare_golden_snapshot",
     "count_states",
     "hostile_payload",
     "write_golden_snapshot",
@@ -93,7 +94,8 @@ def check_replays(service: ServiceFactory, life: Life, *, every: int = 10, resta
 
 
 class _RestartingMember(MemoryMember):
-    """Logs a new term after every so many messages, with a restart before or without; keeps what clients received."""
+    """Logs a new term after a number of messages each, with or without a restart before it; keeps the clients'
+    answers."""
 
     def __init__(self, service: ServiceFactory, every: int, *, takes_snapshots: bool, restarts: bool) -> None:
         self._every = every
@@ -216,7 +218,7 @@ def check_payloads(
             for number in range(1, count + 1):
                 payload = hostile_payload(draws, payloads)
                 what = f"message {number} of seed {seed}"
-                while len(member.sessions) < 2:  # the service may close those that send nonsense
+                while len(member.sessions) < 2:  # the service may close sessions that send nonsense
                     member.open_session(b"ada")
                 if number % _DEAF_EVERY == 0:
                     result = BACK_PRESSURED if number % (2 * _DEAF_EVERY) == 0 else NOT_CONNECTED
@@ -262,11 +264,11 @@ def hostile_payload(draws: random.Random, payloads: Sequence[bytes]) -> bytes:
 _EXTREME_NUMBERS = tuple(
     number.to_bytes(8, "little", signed=True) for number in (0, -1, 1, 2**63 - 1, -(2**63), 2**31, 2**53)
 )
-# What texts and JSON can have: digits that int() refuses, a lone surrogate, no number, a long number, no UTF-8.
+# Payloads for texts and JSON: digits that int() refuses, a lone surrogate, no number, a long number, no UTF-8.
 _BAD_TEXTS = ("\u00b2".encode(), b"\\ud800", b"NaN", b"1e999", b"9" * 30, b"\xed\xa0\x80", b"[" * 2_000, b"\0")
-# Less than the log takes: 128 KiB with the header of a session message.
+# Below the limit of the log, which is 128 KiB with the header of a session message.
 _LONGEST_PAYLOAD = 100_000
-# How often a message comes from a client that takes no answers, and how many offers are no end.
+# One message in this many comes from a client that takes no answers; this many offers count as endless.
 _DEAF_EVERY = 25
 _MOST_OFFERS = 9_000
 _ENDLESS_OFFERS = (
@@ -292,7 +294,7 @@ def check_memory(
     if count < 2:
         raise ConfigurationError(f"{name}={count}: must be at least 2")
     tracer_ran = tracemalloc.is_tracing()
-    tracemalloc.start()  # before the first life: what is freed later must have been counted
+    tracemalloc.start()  # before the first life: memory that is freed later must have been counted
     try:
         with _ForgetfulMember(service) as member:
             first = _live_on(member, life, messages, times // 2)
@@ -315,7 +317,7 @@ def check_memory(
 
 
 def _live_on(member: _ForgetfulMember, life: Life, messages: int | None, times: int) -> int:
-    """Run a life so many times, or until the log has had half of the messages since; return how often it ran."""
+    """Run a life ``times`` times, or until the log has had half of the messages; return how often it ran."""
     begin = member.count
     lives = 0
     while lives < times if messages is None else member.count - begin < messages / 2:
@@ -334,7 +336,7 @@ def _allocations() -> tracemalloc.Snapshot:
 
 
 class _ForgetfulMember(MemoryMember):
-    """Keeps nothing of the log and the mark file, and no session that is closed; counts what is logged."""
+    """Keeps neither the log, nor the mark file, nor closed sessions; counts logged messages."""
 
     def __init__(self, service: ServiceFactory) -> None:
         self.count = 0

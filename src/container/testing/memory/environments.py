@@ -22,14 +22,14 @@ from container.testing.memory.check_findings import DivergenceError, Life
 from container.testing.memory.environment_process import RESULT, Result, Surroundings
 from container.testing.memory.memory_member import ServiceFactory
 
-# What a check in another process may take, in seconds.
+# Time limit of a check in another process, in seconds.
 _LIMIT_S = 300.0
 _PROCESS = "container.testing.memory.environment_process"
 # How much of an environment a text shows.
 _SHOWN = 400
 # How many variables of a service get another value, each in a process of its own.
 _VARIABLES_MAX = 20
-# What processes need, or what environments change anyway.
+# Variables that processes need, or that environments change anyway.
 _VARIABLES_OF_ALL = frozenset({"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"})
 _PREFIXES_OF_ALL = ("LC_", "LD_", "PYTHON")
 # How long an interpreter may take to import the package, in seconds.

@@ -153,7 +153,7 @@ def _module(name: str) -> ModuleType | None:
         return None
 
 
-# Of these modules every function of C may answer differently, but for those whose answer follows from the arguments.
+# Each C function of these modules may answer differently, except those whose answer follows from the arguments.
 _HARMLESS = {
     os.name: (
         "WCOREDUMP WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WSTOPSIG WTERMSIG _exit "

@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.memory.manual_time, which is compiled.
+# The types of container.testing.memory.manual_time, which is compiled.
 from collections.abc import Callable
 from typing import final
 

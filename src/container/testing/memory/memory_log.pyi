@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.memory.memory_log, which is compiled.
+# The types of container.testing.memory.memory_log, which is compiled.
 
 from typing import NamedTuple, Self, final
 

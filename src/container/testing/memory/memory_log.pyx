@@ -346,7 +346,7 @@ cdef class MemoryLog:
         return True
 
     cdef int64_t sendable_position(self, int64_t begin, int64_t limit) except -1:
-        # The end of the whole frames between these. Of padding only the header counts, as it is all that is sent.
+        # The end of the whole frames between these. Padding counts as its header, which is all that is sent.
         cdef const uint8_t* frame = self._frame_at(begin)
         cdef int32_t length, sent_length
         while frame != NULL:
@@ -360,7 +360,7 @@ cdef class MemoryLog:
         return begin
 
     cdef int64_t _framed_length(self, size_t length) noexcept nogil:
-        # Of all frames of a message.
+        # The length of all frames of a message.
         cdef size_t rest = length % <size_t> self.max_payload_length
         cdef int64_t framed_length = <int64_t> (length // <size_t> self.max_payload_length) * self.mtu_length
         if rest > 0 or length == 0:

@@ -47,7 +47,7 @@ from container.testing.memory.scripted_messages import decode
 type Service = ClusteredService | ServiceHandler
 type ServiceFactory = Callable[[], Service]
 
-# Only checkers know defaults of type variables before Python 3.13: a bare ``MemoryMember`` is one of any service.
+# Before Python 3.13 only type checkers know defaults of type variables: a bare ``MemoryMember`` has any service.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
@@ -57,7 +57,7 @@ else:
 
     ServiceT = TypeVar("ServiceT")
 
-# How often one step may lead to another before the member counts as one that never rests.
+# Steps in a row after which the member counts as one that never rests.
 _ROUND_LIMIT = 10_000
 # The term length of the log, of egress and of snapshots: messages of up to 128 KiB, as with the 1 MiB terms of a node.
 _TERM_LENGTH = 1024 * 1024
@@ -66,7 +66,7 @@ _NULL_VALUE = -1
 _TIME_MAX = 2**63 - 1
 _SNAPSHOT_END = 2
 _NS_PER_UNIT = {TimeUnit.MILLIS: 1_000_000, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1}
-# How far the host's own clock goes at once with cluster time, which has room for more.
+# Largest step of the host's own clock beside cluster time, whose range is larger.
 _LONGEST_PAUSE_NS = 3_600_000_000_000
 
 
@@ -112,7 +112,7 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
 
 
 def state_in(messages: Sequence[bytes]) -> tuple[bytes, ...]:
-    """The service's own messages among those of a snapshot: what stands behind the end marker."""
+    """The service's own messages of a snapshot: those after the end marker."""
     for index, message in enumerate(messages):
         name, fields = decode(message)
         if name == "SnapshotMarker" and fields["mark"] == _SNAPSHOT_END:
@@ -138,7 +138,8 @@ class MemorySession:
         return f"<MemorySession {self.id} {'open' if self.is_open else 'closed'}>"
 
     def send(self, payload: bytes) -> list[bytes]:
-        """Log a message of this client and let the service have it; return what the client received meanwhile.
+        """Log a message of this client and deliver it to the service; return the payloads that the client received
+        meanwhile.
 
         Raises ScriptError when the session is closed, and what the callback raised.
         """
@@ -203,11 +204,11 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         self._all_sessions: dict[int, MemorySession] = {}
         self._timers: dict[int, int] = {}
         self._next_session_id = 1
-        self._sent_to_cluster = 0  # messages of the service, in this run and in those that it goes on from
+        self._sent_to_cluster = 0  # messages of the service, in this run and those before it
         self._logged_of_service = 0
         self._injected = 0
-        self._waiting: list[Any] = []  # what the service sent, and was not looked at yet
-        self._gone: list[int] = []  # sessions that were closed, and can be sent something until the end of the turn
+        self._waiting: list[Any] = []  # messages that the service sent, and that were not looked at yet
+        self._gone: list[int] = []  # closed sessions, which still take messages until the end of the turn
         self._is_replaying = False
         self._base = snapshot
         self._end: BaseException | None = None
@@ -216,7 +217,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         self.errors: list[BaseException] = []
         """Exceptions of callbacks and errors that the container recorded, oldest first, over all restarts."""
         self.service: ServiceT
-        """The service that runs now. Checkers take it for one of the class that the member was made with."""
+        """The service that runs now; for type checkers one of the class that the member was made with."""
         self.cluster_time = time
         """Cluster time, in the member's time unit."""
         if snapshot is not None:
@@ -240,7 +241,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         state = "closed" if self._is_closed else "ended" if self._end is not None else self._role.name
         return f"<MemoryMember {self._member_id} {state} log_position={self.log_position} time={self.cluster_time}>"
 
-    # What can be seen
+    # Observing the member
 
     @property
     def sessions(self) -> list[MemorySession]:
@@ -272,7 +273,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         """True once the member has ended, as an exception of a callback ends it; :meth:`restart` starts it again."""
         return self._end is not None
 
-    # What can happen
+    # Events
 
     def open_session(self, principal: bytes = b"") -> MemorySession:
         """Open a session for a client with this encoded principal, and return it."""
@@ -367,7 +368,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
     def restart(
         self, snapshot: MemorySnapshot | None = None, *, service: Service | ServiceFactory | None = None
     ) -> None:
-        """End the service as kill -9 does, and start a new one: from a snapshot and the log behind it.
+        """End the service as kill -9 does, and start a new one from a snapshot and the log after it.
 
         Without ``snapshot`` it replays the log from the beginning. ``service`` is another version of it, or a new
         instance; by default the class or function makes one that made the last one. Messages of a replay to clients go
@@ -421,7 +422,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         service: Any = self._made(given)
         self.service = service
         begin = 0 if snapshot is None else snapshot.log_position
-        # Each life is as if on another host: nothing of the state may depend on that.
+        # Each life runs as if on another host: the state must not depend on the host.
         driver = MemoryDriver(ManualClock(boot_time_ns(self._lives)), term_length=_TERM_LENGTH)
         self._module = module = _Module(driver, begin, self._member_id, self._entries)
         self._scripted = ScriptedMember(
@@ -472,7 +473,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         return service
 
     def _on_idle(self) -> None:
-        # A callback waits: for the consensus module, which takes what was sent, or for time.
+        # A callback waits: for the consensus module to take the messages, or for time to pass.
         self._scripted.clock.advance(TICK_NS)
         self._waiting += self._module.poll()
 
@@ -523,7 +524,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             return False
         due = [(deadline, name) for name, deadline in self._timers.items() if deadline <= self.cluster_time]
         if due:
-            _, correlation_id = min(due, key=itemgetter(0))  # of equal ones the first scheduled
+            _, correlation_id = min(due, key=itemgetter(0))  # of equal deadlines the timer scheduled first
             del self._timers[correlation_id]
             self._module.timer_event(correlation_id)
         return bool(due)
@@ -554,7 +555,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         self._module.close_session(session.id, reason)
 
     def _replay(self, entries: list[LogEntry]) -> None:
-        """Let the service have the log behind its snapshot, message by message."""
+        """Deliver the log after its snapshot to the service, message by message."""
         if not entries or self.has_ended:
             return
         module = self._module
@@ -591,7 +592,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             result = action()
         except AgentTermination as end:
             self._end = end
-            if isinstance(end.__cause__, KeyboardInterrupt):  # of the user, and no fault of the service
+            if isinstance(end.__cause__, KeyboardInterrupt):  # the user's, and no fault of the service
                 raise end.__cause__ from None
             if not self._raises:
                 self.errors.append(end.__cause__ or end)
@@ -637,7 +638,7 @@ class _Module(ScriptedConsensusModule):
         return position
 
     def take_last_ack(self) -> ServiceAck | None:
-        """The ack that came last, if one did since the last look."""
+        """The latest ack, if one came since the last look."""
         ack, self.last_ack = self.last_ack, None
         return ack
 

@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.memory.memory_stores, which is compiled.
+# The types of container.testing.memory.memory_stores, which is compiled.
 
 from collections.abc import Iterable
 from typing import Literal, final

@@ -256,7 +256,7 @@ cdef class MemorySnapshotStore(SnapshotStore):
         return recording_id
 
     cdef int _script(self, str operation, IdleStrategy idle) except -1:
-        # 1: go on; 0: not yet.
+        # 1: continue; 0: not yet.
         cdef int _index
         step = next(self._scripts[operation], None)
         if step is None:

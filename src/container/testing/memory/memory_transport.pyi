@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.memory.memory_transport, which is compiled.
+# The types of container.testing.memory.memory_transport, which is compiled.
 
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, final

@@ -603,7 +603,7 @@ cdef class MemoryClient(Client):
         return 0
 
     cdef int _conduct(self) except -1:
-        # What a conductor does with the driver's news: images that are there, counters that are gone.
+        # Handle the driver's news as a conductor does: images that are there, counters that are gone.
         cdef list pending = self._pending_images
         cdef list unavailable = self._unavailable_counters
         cdef MemorySubscription subscription

@@ -509,7 +509,7 @@ class ScriptedConsensusModule:
             ),
         )
 
-    # What the service sent
+    # Messages of the service
 
     def poll(self) -> list[ServiceMessage]:
         """Messages of the service since the last look; they are added to ``received``."""
@@ -639,7 +639,7 @@ class _Inbox:
     def take(self) -> list[ServiceMessage]:
         """Messages received since the last look; they are added to ``messages``."""
         empty_polls = 0
-        while empty_polls < 2:  # a poll of padding alone delivers nothing: the next one goes on
+        while empty_polls < 2:  # a poll of padding alone delivers nothing: the next one continues
             fragments = seam.poll_with(self.subscription, self._assembler, FRAGMENT_LIMIT)
             empty_polls = 0 if fragments else empty_polls + 1
         news = [decode_service_message(data) for data, _header in self._handler.messages]

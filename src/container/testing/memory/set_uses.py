@@ -65,7 +65,7 @@ class SetWatch:
         self._thread = threading.get_ident()
         self._call: tuple[CodeType | None, int, Any] = (None, 0, None)
         self._sources: dict[str, _Source] = {}
-        # What Python functions returned last, if it was a set, by the code that called them and the place in it.
+        # The last results of Python functions that were sets, by the calling code and the place in it.
         self._returned: dict[tuple[CodeType, int], AbstractSet[Any]] = {}
         self._tool = -1
 

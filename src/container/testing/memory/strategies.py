@@ -76,7 +76,7 @@ _RESULTS = {
     "NOT_CONNECTED": NOT_CONNECTED,
     "CLOSED": CLOSED,
 }
-# What the consensus module's side never answers to a service that goes on would end the member.
+# Other results would end the member: the consensus module's side never gives them to a service that continues.
 _REQUEST_RESULTS = ("BACK_PRESSURED", "ADMIN_ACTION")
 # A request is tried three times before the service hears of it.
 _MOST_FAILURES = 7

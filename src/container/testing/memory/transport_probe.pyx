@@ -375,7 +375,7 @@ def is_end_of_stream(Image image not None):
     return bool(image.is_end_of_stream())
 
 
-# What several of them have
+# Common parts
 
 def position(source not None):
     """Position of an Image or a Publication."""

@@ -102,7 +102,7 @@ type Kinds = ArchiveKind | Sequence[ArchiveKind | None] | None
 
 
 class LocalMember:
-    """A node and its services. Parts are controlled through :attr:`node` and :attr:`services`, all of it here."""
+    """A node and its services. Control its parts through :attr:`node` and :attr:`services`, or all of it here."""
 
     def __init__(self, node: Node, services: Services) -> None:
         self.node = node
@@ -153,7 +153,7 @@ class LocalMember:
 
     @property
     def ended_parts(self) -> list[Process]:
-        """The processes of node and services that were started and have ended; each of them is missed."""
+        """The processes of node and services that were started and have ended, though each of them is needed."""
         parts = dict.fromkeys((self.node.driver, self.node.archive, self.node.process, *self.services))
         return [part for part in parts if part.has_ended]
 
@@ -257,7 +257,7 @@ class LocalMember:
         return self.start()
 
     def replace_services(self, services: Services) -> None:
-        """Have others take the place of the services from the next start on.
+        """Replace the services, from the next start on.
 
         Raises:
             ContainerError: their number is another one.
@@ -342,6 +342,9 @@ class LocalCluster:
                 **settings,
             )
             self.members.append(LocalMember(node, of_member))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.members)} members in {self.base_dir}>"
 
     def _take_places(
         self, member_count: int, base_dir: Path | None, network: Network | None, first: tuple[str, int] | None = None
@@ -482,10 +485,10 @@ class LocalCluster:
     def _wait_until[T](
         self, predicate: Callable[[], T | None], limit_s: float, what: str, missed: Callable[[], list[LocalMember]]
     ) -> T:
-        """``missed`` returns the members without which there is nothing to wait for, once parts of them have ended."""
+        """``missed`` returns the members whose ended parts make the wait pointless."""
 
         def ask() -> T | None:
-            # Asked before the predicate: what a process did just before its end still counts.
+            # Asked before the predicate: actions of a process just before its end still count.
             ended = missed()
             result = predicate()
             if ended and not result:
@@ -502,7 +505,7 @@ class LocalCluster:
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{self.report()}") from None
 
-    # What a cluster does
+    # Actions of a cluster
 
     def take_snapshot(self, limit_s: float = 60.0) -> None:
         """Let the leader take a snapshot, and wait until all running members have taken it.
@@ -582,7 +585,7 @@ class LocalCluster:
         self._network().heal_link(_host_name(one.member_id), _host_name(other.member_id))
 
     def cut_way(self, sender: LocalMember, receiver: LocalMember) -> None:
-        """Let nothing that a member sends reach another one, which still reaches it, until :meth:`heal_way`.
+        """Drop everything that a member sends to another one, which still reaches it, until :meth:`heal_way`.
 
         Raises:
             ContainerError: this cluster was made without a network.
@@ -590,7 +593,7 @@ class LocalCluster:
         self._network().cut_way(_host_name(sender.member_id), _host_name(receiver.member_id))
 
     def heal_way(self, sender: LocalMember, receiver: LocalMember) -> None:
-        """Let what a member sends reach another one again.
+        """Let the packets of a member reach another one again.
 
         Raises:
             ContainerError: this cluster was made without a network.

@@ -83,6 +83,9 @@ class Network:
             self.close()
             raise
 
+    def __repr__(self) -> str:
+        return f"<Network of {', '.join(self._hosts)}>"
+
     def _make(self) -> None:
         self._make_namespace(self._hub)
         _batch(self._hub, ["link add bridge0 type bridge", "link set bridge0 up"])

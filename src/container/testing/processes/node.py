@@ -41,14 +41,14 @@ _CONTAINER_CLASS = "io.aeron.cluster.service.ClusteredServiceContainer"
 _TOOL_CLASS = "io.aeron.cluster.ClusterTool"
 
 _NATIVE_PREFIXES = ("aeron.cluster.", "aeron.archive.", "aeron.driver.timeout")
-# What is not the C driver's, and how it idles, which may be a class of Java's.
+# Properties that are not the C driver's, and its idle strategy, which may be a class of Java's.
 _OTHERS_PREFIXES = ("aeron.cluster.", "aeron.archive.", "aeron.shared.idle.strategy")
 
 _SOCKET_BUFFER_LENGTH = 2 * 1024 * 1024
 _PART_LIMIT_S = 60.0
 _TOOL_MARGIN_S = 5.0  # it has a limit of its own, and says more
 
-# What a service and its consensus module must agree on, beyond directories and ids: passed on if set.
+# Properties on which a service and its consensus module must agree, beyond directories and ids: passed on if set.
 _SHARED_PROPERTIES = (
     "aeron.cluster.control.channel",
     "aeron.cluster.service.stream.id",
@@ -176,6 +176,9 @@ class Node:
         self._cnc_file: CncFile | None = None
         self._cnc_guard = threading.Lock()  # a cluster's watcher looks at counters beside its owner
         self._tool_run_count = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.member_id} in {self.base_dir}>"
 
     @property
     def class_path(self) -> tuple[Path, ...]:

@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.sessions.control_adapter, which is compiled.
+# The types of container.archive.server.sessions.control_adapter, which is compiled.
 from collections.abc import Callable
 from typing import final
 

@@ -23,7 +23,7 @@ from container.transport.streams cimport FragmentHandler, Image, Subscription
 cdef enum:
     FRAGMENT_LIMIT = 10         # of one poll
 
-# The method of a request is named as its message, but for these.
+# The method of a request is named as its message, except for these.
 _NAMED = {
     "StartPositionRequest": "on_get_start_position",
     "RecordingPositionRequest": "on_get_recording_position",
@@ -153,7 +153,7 @@ cdef class ControlAdapter(FragmentHandler):
         return 0
 
     cdef int _call(self, int template_id, dict fields) except -1:
-        # What was not sent is left out: the handler has a value for it.
+        # A field that was not sent is left out: the handler has a default for it.
         cdef dict arguments = {}
         for name, value in fields.items():
             if name == "source_location":

@@ -314,7 +314,7 @@ cdef class ControlSession:
         if self._publication is None or self._state == DONE:
             return 0
         if not self._queue:
-            # What the client library raises ends this session, and nothing of whoever has something to say to it.
+            # An error of the client library ends this session, and nothing of the caller.
             try:
                 is_sent = self._deliver(message, is_signal)
             except Exception as error:
@@ -419,7 +419,7 @@ cdef class ControlSession:
         return 1
 
     cdef int _resend(self) except -1:
-        # What the client does not read in these states begins no limit: it has one, or may take its time.
+        # A response that the client does not read in these states begins no time limit: there is one, or none is due.
         cdef int32_t code = CONTROL_RESPONSE_CODE_ERROR
         cdef int64_t relevant_id = self.session_id
         cdef str text = self._version_error

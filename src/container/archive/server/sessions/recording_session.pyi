@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.sessions.recording_session, which is compiled.
+# The types of container.archive.server.sessions.recording_session, which is compiled.
 
 from typing import final
 

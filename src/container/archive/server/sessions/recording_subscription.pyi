@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.sessions.recording_subscription, which is compiled.
+# The types of container.archive.server.sessions.recording_subscription, which is compiled.
 from typing import final
 
 from container.archive.server.sessions.control_session import ControlSession

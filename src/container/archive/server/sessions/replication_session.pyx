@@ -490,7 +490,7 @@ cdef class ReplicationSession:
         cdef RecordingSession recording = self._live_recording()
         if not self._is_pending_done():
             return 0
-        self._subscription = None                   # the recording goes on without this
+        self._subscription = None                   # the recording continues without this
         self._signal(NULL_VALUE, recording.writer.position, RECORDING_SIGNAL_MERGE)
         return self._enter(DONE)
 

@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.sessions.responses, which is compiled.
+# The types of container.archive.server.sessions.responses, which is compiled.
 from container.transport.streams import Publication
 
 def control_response(

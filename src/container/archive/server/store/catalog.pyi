@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.store.catalog, which is compiled.
+# The types of container.archive.server.store.catalog, which is compiled.
 from typing import final
 
 from container.files.catalog import RecordingDescriptor

@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.store.recording_positions, which is compiled.
+# The types of container.archive.server.store.recording_positions, which is compiled.
 from typing import final
 
 from container.archive.server.store.facts import KnownPosition

@@ -46,7 +46,7 @@ _MAGIC = b"ARCPOS\r\n"
 _VERSION = 2
 
 cdef enum:
-    PAGE = 4096                     # by so much the file grows, and so much of it is one map
+    PAGE = 4096                     # bytes by which the file grows, and of one map
     SECTOR = 512                    # the header's
     PLACE_LENGTH = 64
     LENGTH_MAX = 16 * 1024 * 1024   # of a file that is believed
@@ -171,7 +171,7 @@ cdef class RecordingPositions:
             identity = place[IDENTITY_OFFSET:IDENTITY_OFFSET + IDENTITY_LENGTH]
             self._known.setdefault(recording_id, []).append((identity, position))
         elif kind == KIND_TRUNCATION:
-            # Of two, the one that cuts less is the older one: a crash came between them.
+            # If there are two, the one that cuts less is the older: a crash came between them.
             self._truncations[recording_id] = min(position, self._truncations.get(recording_id, position))
         return 0
 

@@ -397,7 +397,7 @@ class RecordingStore:
             writer.clear_tail()
         except OSError as error:
             self._report_error(error)
-            try:  # what is noted is cleared before the recording goes on, or at the next open
+            try:  # the note is cleared before the recording continues, or at the next open
                 self._positions.note_truncation(writer.recording_id, writer.position)
             except OSError as second_error:
                 self._report_error(second_error)

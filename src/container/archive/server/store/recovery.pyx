@@ -342,7 +342,7 @@ cdef class _Recovery:
                                      f"missing: {_ADVICE}", file=self._path(base), log_position=position)
             return None
         segment = self._open(base)
-        # Of a recording that has nothing yet the length of the file may be lost.
+        # The length of the file may be lost if the recording has nothing yet.
         if position - base > segment.length and position != self._start:
             raise RecordingError(f"the recording has log position {position} on the disk, but this file has "
                                  f"{segment.length} bytes: {_ADVICE}", file=segment.path, log_position=position)
@@ -480,7 +480,7 @@ cdef class _Recovery:
             if segment.base + segment.used_end > term_end:
                 raise RecordingError(f"the frames end here, but a later term has data: {_ADVICE}",
                                      file=segment.path, offset=segment.end, log_position=position)
-        # What an earlier session has left behind its end is no damage: one block, or its rest behind newer frames.
+        # The rest of an earlier session behind the end is no damage: one block, or its rest behind newer frames.
         while segment.reason == AT_WRONG_HEADER and place + FRAME_HEADER_LENGTH <= segment.used_end:
             if self._frame_length(segment, place) > 0 and (
                     self._is_of_session(segment, place) or place - segment.end > BLOCK_LENGTH_MAX):

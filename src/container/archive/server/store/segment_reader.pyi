@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.store.segment_reader, which is compiled.
+# The types of container.archive.server.store.segment_reader, which is compiled.
 
 from typing import final
 

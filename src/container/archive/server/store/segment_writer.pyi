@@ -1,4 +1,4 @@
-# What type checkers see of container.archive.server.store.segment_writer, which is compiled.
+# The types of container.archive.server.store.segment_writer, which is compiled.
 
 from collections.abc import Buffer
 from typing import final
