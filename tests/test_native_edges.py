@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from container.codecs import messages as codecs
+from container.common.aeron_defaults import LOG_STREAM_ID
 from container.consensus import channels
 from container.consensus.cluster_member import ClusterMember
 from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_NONE, ElectionState
@@ -18,7 +19,7 @@ from container.storage.storage_seam import CREATE
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import PublicationInfo
 from container.testing.simulation.disk import SimulatedDisk
-from container.transport.streams import Publication
+from container.transport.streams import Publication, Subscription
 from tests.consensus_world import ABORT, LOG_RECORDING, SNAPSHOT, TERM_LENGTH, ConsensusWorld
 from tests.control_world import MS
 from tests.members_world import (
@@ -365,6 +366,31 @@ def test_a_member_that_comes_back_into_a_term_in_which_nothing_more_comes_follow
         world.fabric.heal(away.host, other.host)
     world.until(lambda: away.agent.has_leader)
     assert (leader.published_position, leader.is_leading_now) == (end, True)
+
+
+def test_a_follower_keeps_one_subscription_of_a_log_that_it_leaves_and_follows_again_and_again() -> None:
+    """Its services were asked to join by the first; they are busy until after the last."""
+    world, leader, [away, _] = scene()
+    away.services[0].busy_until_ns = world.time.now_ns + 60 * HEARTBEAT_TIMEOUT_MS * MS
+
+    def change(*, is_cut: bool, state: ElectionState) -> None:
+        for other in others(world, away):
+            (world.fabric.cut if is_cut else world.fabric.heal)(away.host, other.host)
+        world.until(lambda: away.counter_value(207) == state)
+        world.run(HEARTBEAT_TIMEOUT_MS // 2)
+
+    def kept() -> list[Subscription]:
+        streams = [each for each in away.member.open_resources if isinstance(each, Subscription)]
+        return [each for each in streams if each.stream_id == LOG_STREAM_ID]
+
+    change(is_cut=True, state=ElectionState.CANVASS)
+    change(is_cut=False, state=ElectionState.FOLLOWER_LOG_AWAIT)
+    [asked] = kept()
+    for _ in range(3):
+        change(is_cut=True, state=ElectionState.CANVASS)
+        assert kept() == [asked]
+        change(is_cut=False, state=ElectionState.FOLLOWER_LOG_AWAIT)
+    assert leader.is_leading_now
 
 
 @pytest.mark.parametrize("has_died", [False, True])

@@ -19,7 +19,7 @@ from container.testing.processes.local_cluster import JavaService, LocalCluster,
 from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 JOINING = (ElectionState.FOLLOWER_LOG_AWAIT, ElectionState.FOLLOWER_READY)
 GIVEN_UP_S = 5.0  # a driver gives an image up after 2 s, as QUICK_FAILOVER has it

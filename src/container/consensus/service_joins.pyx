@@ -29,8 +29,11 @@ cdef class ServiceJoins:
         self._log_position = NULL_POSITION
 
     cdef bint is_awaited(self, int32_t session_id) noexcept:
-        """Whether services have been asked to join the log of a session, and have not all acked that."""
-        return self._log_position != NULL_POSITION and self._session_id == session_id
+        """Whether services are to find the log of a session by what is left now, as they have not all joined it.
+
+        Not where something is kept for them: a member that follows the same log again has a second subscription of it.
+        """
+        return self._log_position != NULL_POSITION and self._session_id == session_id and self._kept is None
 
     cdef int keep(self, object close, bint is_replay) except -1:
         """Have ``close`` called once the services have joined the log that they are asked to: it stays until then.
