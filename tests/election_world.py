@@ -278,6 +278,9 @@ class ScriptedHost:
             term = before
         return term
 
+    def last_filled_term(self, term: int) -> int:
+        return max((each for each in self.bases if self.bases[each] < self.bases[term]), default=-1)
+
     def drop_empty_terms(self, first_term: int) -> int:
         self.note("drop_empty_terms", first_term)
         return first_term - 1

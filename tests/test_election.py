@@ -1532,30 +1532,97 @@ def test_an_answer_for_an_older_log_truncates_nothing() -> None:
 def test_a_term_that_its_leader_never_opened_is_dropped() -> None:
     """Else what comes next of the term before would be recorded as of this one."""
     scene = Scene(term=3, base=80, position=80)
-    scene.host.bases = {3: 80}
+    scene.host.bases = {2: 40, 3: 80}
     scene.canvassed()
     scene.hear_new_term(log_term=3, term=5, base=120, following=(3, 100, 100), commit=60)
+    assert (scene.sent("drop_empty_terms"), scene.sent("canvass_to")) == ([], [(0, 2, 80, 3)])
+    scene.hear_new_term(log_term=2, term=5, base=120, following=(4, 100, 120), commit=60)
     assert scene.sent("drop_empty_terms") == [(3,)]
     scene.step(100 * MS)
     assert (scene.state, scene.sent("canvass")[-1]) == ("CANVASS", (2, 80, 3))
 
 
-@pytest.mark.parametrize(("first", "base", "term"), [(3, 100, 2), (3, 80, 4), (4, 100, 4), (3, -1, 4)])
-def test_empty_terms_before_such_a_term_are_dropped_when_the_first_is_not_in_the_leaders_log(
-    first: int, base: int, term: int
-) -> None:
-    """Else each takes an answer of the leader, and a member that has recorded many is long in coming.
+def test_a_term_that_is_in_no_recording_log_yet_is_dropped() -> None:
+    """A new log has no recording when its first term begins."""
+    scene = Scene(term=3, base=0, position=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=3, term=5, base=0, following=(3, 0, 0))
+    assert (scene.sent("drop_empty_terms"), scene.state) == ([(3,)], "CANVASS")
+
+
+EMPTY_TERMS: dict[str, tuple[tuple[int, int, int], str, list[tuple[int, ...]]]] = {
+    "it goes on in the term before": ((7, 100, -1), "drop_empty_terms", [(3,)]),
+    "the first began there, and has something": ((3, 80, 100), "drop_empty_terms", [(4,)]),
+    "one in the middle began there": ((4, 80, 100), "drop_empty_terms", [(5,)]),
+    "the last began there": ((5, 80, 100), "new_log_replication", [(0, RECORDING_ID, 100)]),
+    "all are empty": ((6, 80, 100), "new_log_replication", [(0, RECORDING_ID, 100)]),
+    "it left the term before earlier": ((4, 60, 100), "begin_truncation", [(5, 60)]),
+    "it has nothing of the term before": ((2, 100, 100), "begin_truncation", [(5, 40)]),
+    "nor of any at the same position": ((2, 80, 80), "begin_truncation", [(5, 40)]),
+    "nor before": ((2, 20, 20), "begin_truncation", [(5, 40)]),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY_TERMS)
+def test_the_last_term_that_is_not_empty_says_where_a_log_differs(case: str) -> None:
+    """The empty ones behind it may have been entered unheard, and their leaders' logs be others.
 
     Dropped unasked, one that a quorum has committed in would no longer keep this member from voting for an older log.
     """
-    scene = Scene(term=5, base=80, position=80)
-    scene.host.bases = {2: 40, 3: 80, 4: 80, 5: 80}
+    following, name, calls = EMPTY_TERMS[case]
+    scene = Scene(term=5, base=80, position=30, append=80)
+    scene.host.bases = {1: 0, 2: 40, 3: 80, 4: 80, 5: 80}
     scene.canvassed()
-    scene.hear_new_term(log_term=5, term=7, base=120, following=(5, 100, 100), commit=60)
-    assert (scene.sent("drop_empty_terms"), scene.election.log_leadership_term_id) == ([(5,)], 4)
-    assert scene.sent("canvass_to") == [(0, 3, 80, 5)]
-    scene.hear_new_term(log_term=3, term=7, base=120, following=(first, base, base), commit=60)
-    assert (scene.state, scene.election.log_leadership_term_id) == ("CANVASS", term)
+    for log_term in (5, 4):
+        scene.hear_new_term(log_term=log_term, term=7, base=120, following=(log_term, 80, 80), commit=30)
+        assert scene.sent("canvass_to") == [(0, 2, 80, 5)]
+        assert not scene.sent("drop_empty_terms")
+    scene.hear_new_term(log_term=2, term=7, base=120, following=following, commit=30)
+    scene.step()
+    assert scene.sent(name) == calls
+
+
+def test_an_older_leader_drops_no_empty_term() -> None:
+    scene = Scene(term=5, base=80, position=80)
+    scene.host.bases = {2: 40, 5: 80}
+    scene.canvassed()
+    scene.hear_new_term(log_term=2, term=4, base=120, following=(4, 120, -1))
+    assert (scene.sent("drop_empty_terms"), scene.sent("canvass_to"), scene.state) == ([], [], "CANVASS")
+
+
+def test_a_member_at_the_begin_of_the_log_asks_for_its_first_term() -> None:
+    scene = Scene(term=5, base=0, position=0)
+    scene.host.bases = {4: 0, 5: 0}
+    scene.canvassed()
+    scene.hear_new_term(log_term=5, term=7, base=120, following=(5, 60, 60))
+    assert scene.sent("canvass_to") == [(0, -1, 0, 5)]
+    scene.hear_new_term(log_term=-1, term=7, base=120, following=(4, 0, 60))
+    assert scene.sent("drop_empty_terms") == [(5,)]
+
+
+def test_a_member_whose_recording_log_does_not_say_what_is_recorded_follows_nobody() -> None:
+    scene = Scene(term=5, base=80, position=80)
+    scene.host.bases = {5: 80}
+    scene.canvassed()
+    scene.hear_new_term(log_term=5, term=7, base=120, following=(5, 80, 80))
+    assert scene.state == "INIT"
+    assert "no term in the recording log says what is recorded up to 80" in str(scene.host.errors[-1])
+    assert not scene.sent("canvass_to")
+
+
+def test_a_member_that_is_about_to_nominate_itself_compares_its_log_with_that_of_the_leader_it_voted_for() -> None:
+    scene = Scene(term=5, base=80, position=80)
+    scene.host.bases = {2: 40, 5: 80}
+    scene.canvassed((0, 5, 80), (2, 5, 80))
+    scene.hear("request_vote", 5, 80, 7, 0)
+    while scene.state != "NOMINATE":
+        for member_id in (0, 2):
+            scene.hear("canvass_position", 5, 80, 5, member_id)
+        scene.step(20 * MS)
+    scene.hear_new_term(log_term=5, term=7, base=80, following=(7, 80, 80))
+    assert (scene.state, scene.sent("canvass_to")) == ("NOMINATE", [(0, 2, 80, 5)])
+    scene.hear_new_term(log_term=2, term=7, base=80, following=(7, 80, 80))
+    assert scene.state == "FOLLOWER_REPLAY"
 
 
 def test_what_was_recorded_of_such_a_term_is_truncated_first() -> None:
@@ -1877,6 +1944,7 @@ def test_the_leader_that_dies_beside_the_jar_has_all_that_a_leader_asks_its_host
         "first_empty_term",
         "is_catching_up",
         "is_catchup_near_live",
+        "last_filled_term",
         "log_join_position",
         "new_log_replication",
         "poll_catchup",

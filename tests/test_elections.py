@@ -15,7 +15,7 @@ from container.files.recording_log import MOST_MISSING_TERMS
 from tests import election_world, test_election
 from tests.elections import exam, scenes
 from tests.elections.__main__ import BOUND_S, Outcome, Row, baseline_of, is_worse, run_seed
-from tests.elections.oracle import OURS, UPSTREAMS, Violation
+from tests.elections.oracle import OURS, UPSTREAMS
 
 S = scenes.S
 MIXTURES = {
@@ -144,10 +144,15 @@ def test_a_member_keeps_an_empty_term_that_was_committed_in(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("more", "has_led_again"), [(0, False), (3, False), (0, True)])
-def test_a_log_of_a_term_that_the_leader_has_as_empty_is_not_taken_back_yet(more: int, has_led_again: bool) -> None:
-    """The known gap of the promise in consensus-module.md: once it is mended, nothing is raised here."""
-    with pytest.raises(Violation):
-        scenes.one_led_a_term_that_the_others_have_as_empty(more, has_led_again=has_led_again)
+def test_a_log_of_a_term_that_the_leader_has_as_empty_is_taken_back(more: int, has_led_again: bool) -> None:
+    cluster = scenes.one_led_a_term_that_the_others_have_as_empty(more, has_led_again=has_led_again)
+    cluster.oracle.check_end(cluster.nodes)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 3])
+def test_a_log_before_an_empty_term_that_the_leader_has_something_of_is_taken_back(more: int) -> None:
+    cluster = scenes.one_has_as_empty_a_term_that_the_others_have_something_of(more)
+    cluster.oracle.check_end(cluster.nodes)
 
 
 @pytest.mark.parametrize("kinds", ["NNN", "NNNN", "NNNNN"])

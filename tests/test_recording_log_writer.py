@@ -548,12 +548,41 @@ def test_a_log_that_was_copied_before_its_first_term_was_known_is_of_the_term_be
     assert terms(log)[-2:] == [((1 << 31) - 1, 0, 10_000), (1 << 31, 10_000, -1)]
 
 
-def test_the_end_of_a_closed_term_counts_and_not_the_base_that_is_given() -> None:
+def test_the_end_of_a_closed_term_counts_where_the_base_that_is_given_is_before_it() -> None:
     log = take(new_storage())
     log.append_term(3, 5, 0, 1)
     log.commit_log_position(5, 640)
-    ensure(log, 0, 0, 7, 999, -1)
+    ensure(log, 0, 0, 7, 320, -1)
     assert terms(log) == [(5, 0, 640), (6, 640, 640), (7, 640, -1)]
+
+
+def test_what_was_copied_behind_the_end_of_a_closed_term_is_of_that_term() -> None:
+    """A truncation ended it. A crash cut the copy of more of it short, and then this member led.
+
+    Had the new term begun before that copy, who truncates to its begin would lose what was copied.
+    """
+    storage = new_storage()
+    log = take(storage)
+    log.append_term(3, 5, 0, 1)
+    log.end_terms(5, 640)
+    ensure(log, 0, 0, 7, 999, -1)
+    assert terms(log) == [(5, 0, 999), (6, 999, 999), (7, 999, -1)]
+    check_both(storage, log, log.entries)
+
+
+def test_the_last_filled_term_is_behind_no_gap_and_before_all_empty_ones() -> None:
+    log = take(new_storage())
+    for term_id, base, end in ((2, 0, 320), (5, 320, 640), (6, 640, 640), (8, 640, 640)):
+        log.append_term(3, term_id, base, 1)
+        log.commit_log_position(term_id, end)
+
+    def find(term_id: int, position: int) -> int | None:
+        entry = log.find_last_filled_term(term_id, position)
+        return None if entry is None else entry.leadership_term_id
+
+    assert [find(*each) for each in ((2, 0), (5, 320), (6, 640), (7, 640), (8, 640))] == [None, 2, 5, 5, 5]
+    log.commit_log_position(5, 480)  # a backup has left out who led what comes behind that
+    assert find(8, 640) is None
 
 
 def test_a_term_that_is_there_is_completed() -> None:

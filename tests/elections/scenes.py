@@ -296,6 +296,30 @@ def one_led_a_term_that_the_others_have_as_empty(more: int, *, has_led_again: bo
     return cluster
 
 
+def one_has_as_empty_a_term_that_the_others_have_something_of(more: int) -> Cluster:
+    """Member 2 led term 1 from 10 on, unheard, and has recorded term 2 as empty behind that; the others have not.
+
+    Its log is that much longer than theirs (entries). When this returns, all have followed a leader and worked for 2 s.
+    """
+    cluster = cluster_with_log("NNN", 10)
+    *others, last = cluster.nodes
+    cluster.oracle.bases |= {1: 10, 2: 10}
+    entries = [(2, 0), (2, cluster.next_entry())]
+    for node in others:
+        node.disk.entries += entries
+        node.disk.terms = [Term(0, 0, 10), Term(1, 10, 10), Term(2, 10, 12), Term(3, 12, 12), Term(4, 12, -1)]
+        node.disk.candidate_term_id = 4
+    last.disk.entries += [(1, 0), *((1, cluster.next_entry()) for _ in range(1 + more))]
+    end = len(last.disk.entries)
+    last.disk.terms, last.disk.candidate_term_id = [Term(0, 0, 10), Term(1, 10, end), Term(2, end, -1)], 4
+    for node in cluster.nodes:
+        node.start()
+    assert run_until(cluster, lambda: is_led(cluster)) < LIMIT_NS
+    cluster.append_chance = 0.3
+    run_until(cluster, lambda: False, 2 * S)
+    return cluster
+
+
 def one_refuses_the_appointed(kinds: str) -> Cluster:
     """The last member, that all others have outlived, led a term that nobody heard of. Member 0 is appointed now."""
     cluster = cluster_with_log(kinds, 20, appointed=0)

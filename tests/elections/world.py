@@ -20,7 +20,7 @@ from container.consensus.cluster_member import (
     parse_cluster_members,
 )
 from container.consensus.election import Election
-from container.consensus.election_host import ElectionState, NewLeadershipTerm
+from container.consensus.election_host import NULL_POSITION, ElectionState, NewLeadershipTerm
 from container.errors import AgentTermination, ClusterEvent
 from container.files.recording_log import missing_terms
 from tests.elections.faults import Faults
@@ -320,24 +320,25 @@ class Member:
                 return  # with commit position 0 it would wait for this member for ever
             ours = self.leadership_term_id
             base = next(entry.base for entry in self.disk.terms if entry.id == ours)
-            following = (-1, -1, -1)
-            if log_term < ours:
-                entry = self._next_term(log_term, position)
-                following = (ours, base, -1) if entry is None else (entry.id, entry.base, entry.end)
-            message = NewLeadershipTerm(
-                log_term,
-                *following,
-                ours,
-                base,
-                len(self.disk.entries),
-                self.commit,
-                1,
-                self.id,
-                self.session_id,
-                False,
-                -1 if self.is_java else NATIVE_PROTOCOL_VERSION,
-            )
-            self.send(member_id, "new_leadership_term", message)
+            for term_id in self._terms_to_say(log_term, is_native=is_native) if log_term < ours else (log_term,):
+                following = (-1, -1, -1)
+                if log_term < ours:
+                    entry = self._next_term(term_id, NULL_POSITION if is_native else position)
+                    following = (ours, base, -1) if entry is None else (entry.id, entry.base, entry.end)
+                message = NewLeadershipTerm(
+                    term_id,
+                    *following,
+                    ours,
+                    base,
+                    len(self.disk.entries),
+                    self.commit,
+                    1,
+                    self.id,
+                    self.session_id,
+                    False,
+                    -1 if self.is_java else NATIVE_PROTOCOL_VERSION,
+                )
+                self.send(member_id, "new_leadership_term", message)
 
     def on_request_vote(
         self, log_term: int, position: int, candidate_term: int, candidate_id: int, protocol_version: int
@@ -472,9 +473,7 @@ class Member:
                 terms[-1].end = base
             terms.append(Term(term_id, base, end))
         elif terms[-1].id < term_id:
-            if terms[-1].end == -1:
-                terms[-1].end = base
-            base = terms[-1].end
+            terms[-1].end = base = max(base, terms[-1].end)
             terms += [Term(missing, base, base) for missing in self._missing_terms(terms[-1].id + 1, term_id)]
             terms.append(Term(term_id, base, end))
         elif end != -1:
@@ -490,6 +489,14 @@ class Member:
         base = self.base_of_term(leadership_term_id)
         before = [term for term in self.disk.terms if term.id <= leadership_term_id]
         return list(takewhile(lambda term: term.base == base, reversed(before)))[-1].id
+
+    def last_filled_term(self, leadership_term_id: int) -> int:
+        return self._last_filled_term(leadership_term_id, self.base_of_term(leadership_term_id))
+
+    def _last_filled_term(self, leadership_term_id: int, position: int) -> int:
+        """As RecordingLog.find_last_filled_term."""
+        before = [term for term in self.disk.terms if term.id < leadership_term_id and term.base < position]
+        return before[-1].id if before and before[-1].end == position else -1
 
     def base_of_term(self, leadership_term_id: int) -> int:
         return next((term.base for term in self.disk.terms if term.id == leadership_term_id), -1)
@@ -671,24 +678,31 @@ class Member:
         session_id: int,
         is_startup: bool,
     ) -> None:
-        entry = self._next_term(log_term, member.log_position)
-        following = (term, position, -1)
-        if entry is not None:
-            following = (entry.id, entry.base, position if entry.end == -1 else entry.end)
-        message = NewLeadershipTerm(
-            log_term,
-            *following,
-            term,
-            position,
-            position,
-            commit,
-            1,
-            self.id,
-            session_id,
-            is_startup,
-            -1 if self.is_java else NATIVE_PROTOCOL_VERSION,
-        )
-        self.send(member.id, "new_leadership_term", message)
+        for term_id in self._terms_to_say(log_term, is_native=not member.is_upstream()):
+            entry = self._next_term(term_id, member.log_position if member.is_upstream() else NULL_POSITION)
+            following = (term, position, -1)
+            if entry is not None:
+                following = (entry.id, entry.base, position if entry.end == -1 else entry.end)
+            message = NewLeadershipTerm(
+                term_id,
+                *following,
+                term,
+                position,
+                position,
+                commit,
+                1,
+                self.id,
+                session_id,
+                is_startup,
+                -1 if self.is_java else NATIVE_PROTOCOL_VERSION,
+            )
+            self.send(member.id, "new_leadership_term", message)
+
+    def _terms_to_say(self, log_term: int, *, is_native: bool) -> list[int]:
+        """The terms of which a leader says what follows them: also the last one before that it has something of."""
+        own = self._empty_term(log_term) if is_native and not self.is_java else None
+        filled = -1 if own is None else self._last_filled_term(own.id, own.base)
+        return [log_term] if filled == -1 else [filled, log_term]
 
     def _next_term(self, log_term: int, position: int) -> Term | None:
         own = self._empty_term(log_term)

@@ -11,6 +11,8 @@ Better than upstream's:
   log, and a leader opens its term only for members that have said so in its term. Else two leaders that were cut off in
   turn can each commit what the other takes back (figure 8 of the paper on Raft).
 * A leader records its term before it says it, and a member drops a recorded term that its leader never opened.
+* A member compares its log with a leader's by the last term that it has recorded something of. It may have entered a
+  term unheard, as an empty one.
 * A member follows no leader of a term older than its vote for another: that vote may have made another leader. It says
   so, and a native leader begins a new election beyond that vote.
 * A leader that hears of a newer term stands back in every state, and one that gets no log publication or no followers.
@@ -382,8 +384,10 @@ class Election:
                 self._follow(leader, message)
         elif state is _S.NOMINATE:
             # The one it voted for, whose ballot took longer than this member waited.
-            is_of_own_log = message.log_leadership_term_id == self.log_leadership_term_id
-            if is_of_own_log and message.leadership_term_id == self.candidate_term_id:
+            if message.leadership_term_id == self.candidate_term_id and message.log_leadership_term_id in (
+                self.log_leadership_term_id,
+                self._last_filled_term(),
+            ):
                 self._follow(leader, message)
         else:
             if message.leadership_term_id < self.log_leadership_term_id:
@@ -778,19 +782,23 @@ class Election:
         """Go after a leader's log, from where this member's differs."""
         now_ns = self._host.now_ns()
         next_base = message.next_term_base_log_position
-        is_of_own_term = message.log_leadership_term_id == self.log_leadership_term_id
-        if self._is_answer_without_empty_terms(message):
-            self._drop_empty_terms(message.next_leadership_term_id, now_ns)
-            return
-        if not is_of_own_term and not self._is_answer_before_own_term(message):
+        last_term = self.log_leadership_term_id
+        is_of_own_term = message.log_leadership_term_id == last_term
+        if (
+            message.protocol_version != NULL_VALUE
+            and message.leadership_term_id >= last_term
+            and self._is_last_term_empty()
+        ):
+            if not self._is_log_up_to_empty_terms_known(leader, message, now_ns):
+                return
+        elif not is_of_own_term and not self._is_answer_before_own_term(message):
             self._enter(_S.CANVASS, now_ns, "the leader does not know the term of this member's log yet")
             return
-        last_term = self.log_leadership_term_id
         if (
             message.protocol_version == NULL_VALUE
             and next_base > self.append_position
             and message.leadership_term_id > self.log_leadership_term_id
-            and self._host.base_of_term(last_term) == self.append_position
+            and self._is_last_term_empty()
         ):
             # Nothing of this member's last term is here, and upstream's leader does not say whether that is in its log,
             # or is one of those that its recording log leaves out. It says where it begins there when asked before it.
@@ -801,7 +809,11 @@ class Election:
             else:
                 self._drop_empty_terms(message.next_leadership_term_id, now_ns)
             return
-        if not is_of_own_term and message.next_leadership_term_id != self.log_leadership_term_id:
+        if (
+            message.protocol_version == NULL_VALUE
+            and not is_of_own_term
+            and message.next_leadership_term_id != last_term
+        ):
             # The first empty term is in its log: those behind it are not, where it goes further than this member's log.
             if message.next_log_position > self.append_position:
                 self._drop_empty_terms(message.next_leadership_term_id + 1, now_ns)
@@ -813,11 +825,6 @@ class Election:
             if NULL_POSITION < base < self.append_position:
                 self._begin_truncation(leader, message, base, now_ns)
             else:
-                first_term = self._first_empty_term() if base == self.append_position else last_term
-                if first_term < last_term:
-                    # One of those before it may be in the leader's log, and a quorum have committed there all that this
-                    # member has: without it this member would vote for a log of a term before. So it asks.
-                    self._host.send_canvass_position(leader, first_term, self.append_position, self.leadership_term_id)
                 self._drop_empty_terms(last_term, now_ns)
             return
         # A leader in its election names its own term as the next one even where it is the addressee's. A member that
@@ -856,22 +863,49 @@ class Election:
         return (
             message.protocol_version == NULL_VALUE
             and message.log_leadership_term_id + 1 == message.next_leadership_term_id
-            and self._host.base_of_term(self.log_leadership_term_id) == self.append_position
+            and self._is_last_term_empty()
             and message.next_leadership_term_id in (self.log_leadership_term_id, self._first_empty_term())
         )
 
-    def _is_answer_without_empty_terms(self, message: NewLeadershipTerm) -> bool:
-        """Whether a native leader has nothing of a term before the last one that nothing is recorded of here.
+    def _is_last_term_empty(self) -> bool:
+        """Whether nothing is recorded of the last term in the recording log."""
+        return self._host.base_of_term(self.log_leadership_term_id) == self.append_position
 
-        It has that term behind the end of this member's log, and so all later ones: none has committed anything.
-        """
-        term_id = message.next_leadership_term_id
+    def _last_filled_term(self) -> int:
+        """The last term that something is recorded of, -1 where none says what is recorded."""
         return (
-            message.protocol_version != NULL_VALUE
-            and message.log_leadership_term_id == term_id < self.log_leadership_term_id < message.leadership_term_id
-            and message.next_term_base_log_position > self.append_position
-            and self._host.base_of_term(term_id) == self.append_position
+            self._host.last_filled_term(self.log_leadership_term_id)
+            if self._is_last_term_empty()
+            else self.log_leadership_term_id
         )
+
+    def _is_log_up_to_empty_terms_known(self, leader: ClusterMember, message: NewLeadershipTerm, now_ns: int) -> bool:
+        """Whether a native leader has said that its log has all of this member's, which ends with empty terms.
+
+        This member may have entered those unheard, or their leader's log may have another begin. So the last term that
+        something is recorded of says where the logs differ: where the message is of another one, this asks for it.
+
+        An empty term is dropped only where the leader's log does not have it there. Then it has committed nothing.
+        """
+        term_id = self._last_filled_term()
+        if term_id == NULL_VALUE and self.append_position > 0:
+            raise ClusterError(
+                f"no term in the recording log says what is recorded up to {self.append_position}, where term "
+                f"{self.log_leadership_term_id} begins: take this member's directory away, or restore it from a backup"
+            )
+        if message.log_leadership_term_id != term_id:
+            self._host.send_canvass_position(leader, term_id, self.append_position, self.leadership_term_id)
+            return False
+        next_term_id, next_base = message.next_leadership_term_id, message.next_term_base_log_position
+        if next_term_id == term_id > NULL_VALUE:
+            self._begin_truncation(leader, message, self._host.base_of_term(term_id), now_ns)
+        elif next_base > self.append_position:
+            self._drop_empty_terms(term_id + 1, now_ns)
+        elif next_base == self.append_position and next_term_id < self.log_leadership_term_id:
+            self._drop_empty_terms(next_term_id + 1, now_ns)
+        else:
+            return True
+        return False
 
     def _first_empty_term(self) -> int:
         """The first of the terms at the end of the recording log that begin where this member's log ends."""

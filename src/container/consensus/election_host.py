@@ -196,6 +196,9 @@ class ElectionHost(Protocol):
     def first_empty_term(self, leadership_term_id: int) -> int:
         """The first of the terms in this member's recording log, up to one that is there, that begin where it does."""
 
+    def last_filled_term(self, leadership_term_id: int) -> int:
+        """The last term before that one that begins before it, and ends where it begins: -1 for none."""
+
     def drop_empty_terms(self, first_term_id: int) -> int:
         """Take the last terms out of the recording log, from one on, which nothing is recorded of.
 

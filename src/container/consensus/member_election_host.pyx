@@ -278,6 +278,11 @@ cdef class MemberElectionHost:
         """The first of the terms (int) up to one that is there, that begin where it does."""
         return self._recording_log.find_first_empty_term(leadership_term_id)
 
+    def last_filled_term(self, int64_t leadership_term_id):
+        """The last term (int) before that one that begins before it, and ends where it begins; -1 for none."""
+        entry = self._recording_log.find_last_filled_term(leadership_term_id, self.base_of_term(leadership_term_id))
+        return NULL_VALUE if entry is None else entry.leadership_term_id
+
     def drop_empty_terms(self, int64_t first_term_id):
         """Take the last terms out of the recording log, from one on; the term before them (int), -1 for none."""
         cdef int64_t term_id = self._recording_log.drop_last_terms(first_term_id)

@@ -38,12 +38,21 @@ cdef class TermAnnouncer:
         """
         cdef int64_t next_term_id = NULL_VALUE, next_base = NULL_POSITION, next_position = NULL_POSITION
         if is_in_election or log_leadership_term_id < leadership_term_id:
-            following = self._following_term(log_leadership_term_id, member.log_position)
+            following = self._following_term(
+                log_leadership_term_id, member.log_position if member.is_upstream() else NULL_POSITION)
             if following is None:
                 next_term_id, next_base = leadership_term_id, term_base_log_position
             else:
                 next_term_id, next_base = following.leadership_term_id, following.term_base_log_position
                 next_position = following.log_position
+                if next_term_id == log_leadership_term_id and not member.is_upstream():
+                    # It may have that term as an empty one, and then compares its log by the last one before. That is
+                    # mostly the same here: so it need not ask.
+                    filled = self._recording_log.find_last_filled_term(next_term_id, next_base)
+                    if filled is not None:
+                        self.announce(
+                            member, filled.leadership_term_id, leadership_term_id, term_base_log_position, log_position,
+                            commit_position, log_session_id, is_startup, is_in_election)
                 if is_in_election and next_position == NULL_POSITION:
                     next_position = log_position
         return self._publisher.new_leadership_term(
@@ -56,8 +65,9 @@ cdef class TermAnnouncer:
 
         Upstream says the very next one, so that a member goes through all that are empty, one message each.
 
-        It is the member's last one itself where nothing of that is in this log, and it begins here behind the end of
-        the member's log: that log is of an older term then. A gap of the recording log hides no such term.
+        It is the member's last one itself where nothing of that is in this log, and it begins here behind a position:
+        that of a member of upstream's, whose log is of an older term then, and -1 for a native one. That one takes back
+        what it has of a term that nobody else has, wherever it would begin here. A gap hides no such term.
         """
         own = self._recording_log.find_empty_term(log_leadership_term_id)
         if own is not None and own.term_base_log_position > log_position:

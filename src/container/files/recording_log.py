@@ -327,6 +327,13 @@ class RecordingLog:
             first = entry
         return first.leadership_term_id
 
+    def find_last_filled_term(self, leadership_term_id: int, log_position: int) -> RecordingLogEntry | None:
+        """Return the last term before one that begins before a position, and ends there; None: there is none."""
+        for entry in self._terms_before(leadership_term_id):
+            if entry.term_base_log_position < log_position:
+                return entry if entry.log_position == log_position else None
+        return None
+
     def _terms_after(self, leadership_term_id: int) -> Iterator[RecordingLogEntry]:
         """Yield the valid entries of later terms, the next one first."""
         for index in range(bisect_right(self._entries, leadership_term_id, key=_term_of), len(self._entries)):
@@ -547,14 +554,14 @@ class RecordingLog:
                 recording_id, first, leadership_term_id, base, term_base_log_position, log_position, timestamp
             )
         elif last.leadership_term_id < leadership_term_id:
-            base = last.log_position
+            base = max(last.log_position, term_base_log_position)
             if base == NULL_POSITION:
-                if term_base_log_position == NULL_POSITION:
-                    raise ClusterError(
-                        f"the term before {leadership_term_id} is open, and it is unknown where the next one begins: "
-                        f"{last}, log_position={log_position}"
-                    )
-                base = term_base_log_position
+                raise ClusterError(
+                    f"the term before {leadership_term_id} is open, and it is unknown where the next one begins: "
+                    f"{last}, log_position={log_position}"
+                )
+            if base != last.log_position:
+                # Open, or it had ended before a crash cut a copy of more of it short.
                 self.commit_log_position(last.leadership_term_id, base)
                 self._force_before_next()
             first = last.leadership_term_id + 1
