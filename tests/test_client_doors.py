@@ -42,3 +42,13 @@ def test_a_door_takes_a_context_or_keywords_and_is_entered_as_its_name_says(name
     assert (context.name, context.default) == ("context", None)
     assert {each.kind for each in others} == {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
     assert hasattr(client, "__aenter__" if name.startswith("Async") else "__enter__")
+
+
+@pytest.mark.parametrize("name", ["aconnect", "areconnecting", "reconnecting"])
+def test_a_former_door_warns_and_leads_to_the_new_one(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"container.client.{name} is now \w+.connect") as warned:
+        door = getattr(container.client, name)
+    assert warned[0].filename == __file__
+    assert door.__name__ == "connect"
+    with pytest.raises(AttributeError, match="'container.client' has no attribute 'bconnect'"):
+        container.client.bconnect  # noqa: B018

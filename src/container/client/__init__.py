@@ -11,6 +11,9 @@ All take the settings of :class:`ClientContext`. :class:`EgressListener` is what
 wait, as in Java; it has nothing to do with asyncio.
 """
 
+import warnings
+from typing import Any
+
 from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, AsyncConnect, ClientState
 from container.client.async_client import AdminResponse, AsyncAeronCluster
 from container.client.async_pool import AsyncPooledSession, AsyncSessionPool
@@ -69,3 +72,18 @@ __all__ = [
     "RoundTripTimes",
     "SessionPool",
 ]
+
+_FORMER_DOORS: dict[str, Any] = {
+    "aconnect": AsyncAeronCluster,
+    "areconnecting": AsyncReconnectingClient,
+    "reconnecting": ReconnectingClient,
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Give what still asks for a door by its former name the new one, with a warning."""
+    client = _FORMER_DOORS.get(name)
+    if client is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{__name__}.{name} is now {client.__name__}.connect", DeprecationWarning, stacklevel=2)
+    return client.connect
