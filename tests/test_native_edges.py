@@ -436,6 +436,36 @@ def logs(member: MemberWorld) -> list[PublicationInfo]:
     return [each for each in publications if "alias=log|" in each.channel or each.channel.endswith("alias=log")]
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_timer_that_is_scheduled_again_while_its_event_is_on_its_way_is_there_on_all_members(
+    is_cancelled: bool,
+) -> None:
+    """Its services have not read the event yet. To the leader they speak after it, and to the followers before it."""
+    world, leader, followers = scene()
+    begin = seam.epoch_ms(leader.member)
+    again = {"correlation_id": 7, "deadline": begin + 600_000}
+    for member in world.members:
+        member.services[0].schedule(7, begin + 300)
+    world.run(50)
+    with stalled_archive(followers[0]), stalled_archive(followers[1]):
+        world.until(lambda: len(leader.logged("TimerEvent")) == 1)
+        for member in world.members:
+            if is_cancelled:
+                member.services[0].cancel(7)
+            else:
+                member.services[0].schedule(**again)
+        world.run(20)
+    world.until(lambda: all("TimerEvent" in each.services[0].names() for each in world.members))
+    if is_cancelled:
+        for member in world.members:
+            member.services[0].schedule(**again)
+        world.run(20)
+    leader.set_toggle(SNAPSHOT)
+    world.until(lambda: all(any(each.is_snapshot for each in member.entries()) for member in world.members))
+    timers = [[fields for name, fields in member.snapshot() if name == "Timer"] for member in world.members]
+    assert timers == [[again]] * 3
+
+
 @pytest.mark.parametrize("is_early", [False, True])
 def test_no_member_gives_an_id_to_a_message_of_a_service_that_the_log_does_not_take(is_early: bool) -> None:
     world = MembersWorld()
