@@ -416,6 +416,27 @@ def test_services_of_a_follower_join_a_log_that_is_replayed_no_more(has_died: bo
     assert payloads(back) == [b"one", b"two", b"three"]
 
 
+def test_services_that_have_joined_a_replay_read_what_came_of_it_though_another_member_leads_by_then() -> None:
+    """What their member has read of it counts as applied: the next log begins there."""
+    world, leader, [back, _] = scene()
+    client = world.client(leader)
+    for _ in range(2 * TERM_LENGTH // 3_000):
+        client.message(bytes(3_000))
+        world.run(10)
+    world.settle()
+    back.die()
+    back.come_back()
+    [service] = back.services
+    world.until(lambda: len(service.acks) == 2 and back.commit_position > 0)
+    service.busy_until_ns = world.time.now_ns + 4 * HEARTBEAT_TIMEOUT_MS * MS
+    assert back.counter_value(207) == ElectionState.FOLLOWER_REPLAY
+    leader.stop_log_recording()
+    world.until(lambda: back.report_of("a newer term than 0, in which this member is in FOLLOWER_REPLAY"))
+    assert back.commit_position > service.position
+    world.client(world.await_leader()).message(b"two")
+    world.await_read(b"two")
+
+
 def busy_scene() -> tuple[MembersWorld, list[MemberWorld], list[Callable[[], None]]]:
     """As :func:`scene` without its leader: one of the others could not lead, as its services are busy.
 
