@@ -417,7 +417,7 @@ def test_services_of_a_follower_join_a_log_that_is_replayed_no_more(has_died: bo
 
 
 def test_services_that_have_joined_a_replay_read_what_came_of_it_though_another_member_leads_by_then() -> None:
-    """What their member has read of it counts as applied: the next log begins there."""
+    """Their member counts as applied all that it has read: the next log begins there."""
     world, leader, [back, _] = scene()
     client = world.client(leader)
     for _ in range(2 * TERM_LENGTH // 3_000):
