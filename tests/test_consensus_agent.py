@@ -629,12 +629,13 @@ def test_a_timer_whose_event_the_log_does_not_take_fires_later(world: ConsensusW
 
 
 def test_cm18_a_service_that_is_behind_the_log_does_not_schedule_what_has_fired(world: ConsensusWorld) -> None:
-    world.services[0].schedule(7, now_ms(world) + 100)
+    deadline = now_ms(world) + 100
+    world.services[0].schedule(7, deadline)
     world.wait(200)
     world.settle()
     world.restart().lead()
     [service] = world.services
-    service.schedule(7, now_ms(world) - 1_000)  # as it did, which it replays only now
+    service.schedule(7, deadline)  # as it did, which it replays only now
     service.schedule(8, now_ms(world) - 1_000)
     world.wait(100)
     assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [8]

@@ -416,6 +416,27 @@ def test_services_of_a_follower_join_a_log_that_is_replayed_no_more(has_died: bo
     assert payloads(back) == [b"one", b"two", b"three"]
 
 
+def test_services_that_have_joined_a_replay_read_what_came_of_it_though_another_member_leads_by_then() -> None:
+    """Their member counts as applied all that it has read: the next log begins there."""
+    world, leader, [back, _] = scene()
+    client = world.client(leader)
+    for _ in range(2 * TERM_LENGTH // 3_000):
+        client.message(bytes(3_000))
+        world.run(10)
+    world.settle()
+    back.die()
+    back.come_back()
+    [service] = back.services
+    world.until(lambda: len(service.acks) == 2 and back.commit_position > 0)
+    service.busy_until_ns = world.time.now_ns + 4 * HEARTBEAT_TIMEOUT_MS * MS
+    assert back.counter_value(207) == ElectionState.FOLLOWER_REPLAY
+    leader.stop_log_recording()
+    world.until(lambda: back.report_of("a newer term than 0, in which this member is in FOLLOWER_REPLAY"))
+    assert back.commit_position > service.position
+    world.client(world.await_leader()).message(b"two")
+    world.await_read(b"two")
+
+
 def busy_scene() -> tuple[MembersWorld, list[MemberWorld], list[Callable[[], None]]]:
     """As :func:`scene` without its leader: one of the others could not lead, as its services are busy.
 
@@ -434,6 +455,36 @@ def logs(member: MemberWorld) -> list[PublicationInfo]:
     """The publications of the log that a member has."""
     publications = member.cluster.drivers[member.member_id].publications()
     return [each for each in publications if "alias=log|" in each.channel or each.channel.endswith("alias=log")]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_timer_that_is_scheduled_again_while_its_event_is_on_its_way_is_there_on_all_members(
+    is_cancelled: bool,
+) -> None:
+    """Its services have not read the event yet. To the leader they speak after it, and to the followers before it."""
+    world, leader, followers = scene()
+    begin = seam.epoch_ms(leader.member)
+    again = {"correlation_id": 7, "deadline": begin + 600_000}
+    for member in world.members:
+        member.services[0].schedule(7, begin + 300)
+    world.run(50)
+    with stalled_archive(followers[0]), stalled_archive(followers[1]):
+        world.until(lambda: len(leader.logged("TimerEvent")) == 1)
+        for member in world.members:
+            if is_cancelled:
+                member.services[0].cancel(7)
+            else:
+                member.services[0].schedule(**again)
+        world.run(20)
+    world.until(lambda: all("TimerEvent" in each.services[0].names() for each in world.members))
+    if is_cancelled:
+        for member in world.members:
+            member.services[0].schedule(**again)
+        world.run(20)
+    leader.set_toggle(SNAPSHOT)
+    world.until(lambda: all(any(each.is_snapshot for each in member.entries()) for member in world.members))
+    timers = [[fields for name, fields in member.snapshot() if name == "Timer"] for member in world.members]
+    assert timers == [[again]] * 3
 
 
 @pytest.mark.parametrize("is_early", [False, True])

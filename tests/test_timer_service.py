@@ -168,6 +168,13 @@ def test_a_cancelled_timer_does_not_expire(
     assert handler.seen == left
 
 
+def test_a_timer_that_expired_elsewhere_goes_and_one_that_cannot_have_stays(service: TimerService) -> None:
+    schedule(service, (1, 100), (2, 200))
+    assert [service.expire(each, 100) for each in (1, 2, 3)] == [True, True, False]
+    assert snapshot(service) == [(2, 200)]
+    assert not service.expire(1, 100)
+
+
 def test_timers_are_cancelled_after_others_expired(service: TimerService, handler: Handler) -> None:
     schedule(service, (1, 30), (5, 15), (2, 20), (4, 40))
     assert service.poll(19) == 1

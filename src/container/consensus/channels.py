@@ -140,6 +140,13 @@ def replication_channels(template: str, response_endpoint: str | None) -> tuple[
     return str(uri), str(uri)
 
 
+def log_replay_channel(template: str) -> str:
+    """Where a member's archive replays its own log: services read what came of it, where that is stopped early."""
+    uri = ChannelUri.parse(template)
+    uri.put("eos", "false")
+    return str(uri)
+
+
 def catchup_channel(template: str, endpoint: str, session_id: int, follower_id: int) -> str:
     """Where a leader's archive replays the log to a follower: as a part of the log's own stream."""
     uri = ChannelUri.parse(template)

@@ -85,7 +85,7 @@ cdef class ConsensusEventHandler(Agent):
 
     # from the log
     cdef int on_replay_session_message(self, int64_t cluster_session_id, int64_t timestamp) except -1
-    cdef int on_replay_timer_event(self, int64_t correlation_id) except -1
+    cdef int on_replay_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1
     cdef int on_replay_session_open(
         self, int64_t log_position, int64_t correlation_id, int64_t cluster_session_id, int32_t response_stream_id,
         str response_channel) except -1

@@ -141,7 +141,7 @@ cdef class ConsensusEventHandler(Agent):
     cdef int on_replay_session_message(self, int64_t cluster_session_id, int64_t timestamp) except -1:
         return 0
 
-    cdef int on_replay_timer_event(self, int64_t correlation_id) except -1:
+    cdef int on_replay_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1:
         return 0
 
     cdef int on_replay_session_open(

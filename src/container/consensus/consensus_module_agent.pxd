@@ -81,7 +81,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef PeerMessages _peers
     cdef MemberStart _start
 
-    cdef dict _expired_timers                   # correlation id -> how often it expired before it was scheduled
+    cdef dict _expired_timers                   # correlation id -> how often, and when last, it expired unscheduled
     cdef int64_t _heartbeat_timeout_ns
     cdef int64_t _slow_tick_deadline_ns         # of the monotonic clock, as the next
     cdef int _missed_service_id                 # that went away before it acknowledged the end; NULL_VALUE: none

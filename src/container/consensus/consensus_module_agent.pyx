@@ -478,12 +478,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._status.leadership_term_id)
 
     cdef int on_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:
-        cdef int64_t expired
+        cdef int64_t expired, timestamp
         if self._expired_timers:
-            expired = self._expired_timers.pop(correlation_id, 0)
-            if expired > 1:
-                self._expired_timers[correlation_id] = expired - 1
-            if expired > 0:                     # the service is behind the log, in which it has expired
+            expired, timestamp = self._expired_timers.get(correlation_id, (0, 0))
+            if expired > 0 and deadline <= timestamp:   # the service is behind the log, in which it has expired
+                if expired > 1:
+                    self._expired_timers[correlation_id] = expired - 1, timestamp
+                else:
+                    del self._expired_timers[correlation_id]
+                self._timers.cancel(correlation_id)     # it takes the place of what the service scheduled before
                 return 0
         self._commit.forget_timer(correlation_id)
         return self._timers.schedule(correlation_id, deadline)
@@ -738,9 +741,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             (<PendingServiceMessageTracker> self._trackers[service_id]).sweep_follower(cluster_session_id)
         return 0
 
-    cdef int on_replay_timer_event(self, int64_t correlation_id) except -1:
-        if not self._timers.cancel(correlation_id):
-            self._expired_timers[correlation_id] = self._expired_timers.get(correlation_id, 0) + 1
+    cdef int on_replay_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1:
+        # One with a later deadline the service has scheduled since the leader appended this. Upstream takes it from
+        # followers, which may lead later, and the next one after a cancel, which has left nothing to expire here.
+        if not self._timers.expire(correlation_id, timestamp):
+            self._expired_timers[correlation_id] = self._expired_timers.get(correlation_id, (0, 0))[0] + 1, timestamp
         return 0
 
     cdef int on_replay_session_open(

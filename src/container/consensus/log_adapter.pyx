@@ -89,7 +89,8 @@ cdef class LogAdapter(FragmentHandler):
         cdef int flags
         if template_id == codec.TIMER_EVENT_TEMPLATE_ID:
             check_codec(codec.timer_event_wrap(&timer, buffer, length), "TimerEvent")
-            self._handler.on_replay_timer_event(codec.timer_event_correlation_id(&timer))
+            self._handler.on_replay_timer_event(
+                codec.timer_event_correlation_id(&timer), codec.timer_event_timestamp(&timer))
         elif template_id == codec.SESSION_OPEN_EVENT_TEMPLATE_ID:
             check_codec(codec.session_open_event_wrap(&opened, buffer, length), "SessionOpenEvent")
             self._handler.on_replay_session_open(

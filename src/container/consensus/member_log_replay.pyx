@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 from container.archive.client.async_archive cimport AsyncArchive
 from container.common.error_texts import message_of
 from container.common.sealed cimport seal
+from container.consensus import channels
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_recording cimport LogRecording
 from container.consensus.member_snapshots cimport MemberSnapshots
@@ -91,8 +92,8 @@ cdef class MemberLogReplay:
         settings = self._settings
         self._replay = yield from begin_replay(
             self._archive, self._client, self._deadline, recording_id=self._recording.recording_id,
-            position=log_position, length=self._stop_position - log_position, channel=settings.replay_channel,
-            stream_id=settings.replay_stream_id)
+            position=log_position, length=self._stop_position - log_position,
+            channel=channels.log_replay_channel(settings.replay_channel), stream_id=settings.replay_stream_id)
         self._log_adapter.join(self._replay.image, self._replay.subscription)
         yield from self._joins.join(
             log_position, self._stop_position, self._replay.image.session_id, settings.replay_stream_id, True, FOLLOWER,

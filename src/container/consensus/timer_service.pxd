@@ -21,6 +21,7 @@ cdef class TimerService:
     cpdef int poll(self, int64_t now) except -1         # how many expired
     cpdef int schedule(self, int64_t correlation_id, int64_t deadline) except -1
     cpdef bint cancel(self, int64_t correlation_id) except -1       # False: there is no such timer
+    cpdef bint expire(self, int64_t correlation_id, int64_t now) except -1      # the same; one that is not due stays
     cpdef void set_current_time(self, int64_t now) noexcept
     cpdef int64_t snapshot(self, TimerSnapshot snapshot) except -1  # how many timers there are
     cpdef int64_t count(self) noexcept

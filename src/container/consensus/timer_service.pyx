@@ -63,6 +63,10 @@ cdef class TimerService:
         """Cancel a timer; False when there is none with this id."""
         raise _abstract(self, "cancel")
 
+    cpdef bint expire(self, int64_t correlation_id, int64_t now) except -1:
+        """Hear that a timer expired by ``now``: it goes, unless its deadline is later; False when there is none."""
+        raise _abstract(self, "expire")
+
     cpdef void set_current_time(self, int64_t now) noexcept:
         """Hear of the time before the next poll, which may be much later than that of the last one."""
 
@@ -154,6 +158,14 @@ cdef class PriorityHeapTimerService(TimerService):
         if found < 0:
             return False
         self._forget(correlation_id, <int32_t> found)
+        return True
+
+    cpdef bint expire(self, int64_t correlation_id, int64_t now) except -1:
+        cdef int64_t found = self._index_by_correlation_id.get(correlation_id)
+        if found < 0:
+            return False
+        if self._timers[found].deadline <= now:
+            self._forget(correlation_id, <int32_t> found)
         return True
 
     cpdef int64_t snapshot(self, TimerSnapshot snapshot) except -1:
