@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from container.archive.client.archive_connection import STEPS, ArchiveRequest
 from container.archive.client.async_archive import AsyncArchive
+from container.consensus.log_recording import LogRecording
 from container.consensus.steps import answer
 from container.errors import ArchiveError, CodecError, ConfigurationError, RegistrationError, TimedOutError
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import ManualClock, MemoryClient, MemoryDriver
-from tests.scripted_archive import Request, ScriptedArchive, Session
+from tests.scripted_archive import RECORDING_POSITION_TYPE_ID, Request, ScriptedArchive, Session
 
 MS = 1_000_000
 TIMEOUT_NS = 100 * MS
@@ -59,7 +61,7 @@ class World:
                 return
         raise AssertionError(self.source)
 
-    def value_of(self, waits: Generator[None, None, int]) -> int:
+    def value_of[T](self, waits: Generator[None, None, T]) -> T:
         """What a generator returns."""
         for _ in range(20):
             seam.invoke(self.client)
@@ -327,6 +329,30 @@ def test_an_error_after_the_answer_is_that_of_a_request_that_is_followed(is_repl
     world.source.forget(forgotten)
     fail(forgotten)
     assert (forgotten.error, str(world.source.take_error())) == (None, "the disk is full")
+
+
+def test_an_error_that_came_before_the_counter_of_the_log_was_seen_is_not_lost() -> None:
+    """It is that of the request, which is followed: nobody else hears of it."""
+    world = connected()
+    archive = world.scripted()
+    world.answer("StartRecordingRequest2", lambda archive, session, request: archive.respond(
+        session, request["correlation_id"], 17))  # fmt: skip
+    settings = SimpleNamespace(leader_heartbeat_timeout_ns=TIMEOUT_NS, service_count=1)
+    context: Any = SimpleNamespace(client=world.client, settings=settings, recording_log=None)
+    recording = LogRecording(context, world.source)
+    waits = recording.start(channel="aeron:ipc", stream_id=5, session_id=9, is_local=True)
+    for _ in range(5):  # it has the answer, and looks for the counter
+        next(waits)
+        seam.invoke(world.client)
+    correlation_id = archive.request("StartRecordingRequest2")["correlation_id"]
+    archive.respond(world.session, correlation_id, 13, code=1, error_message="the disk is full")
+    for _ in range(3):
+        world.poll()
+    key = archive.recording_position_key(3, 9, archive.archive_id)
+    seam.add_counter(archive.client, RECORDING_POSITION_TYPE_ID, key, "rec-pos")
+    with pytest.raises(ArchiveError, match="^the disk is full$"):
+        world.value_of(waits)
+    assert recording.recording_id == 3, "the next start continues it"
 
 
 @pytest.mark.parametrize(("name", "ask", "fields"), [

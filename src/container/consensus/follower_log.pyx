@@ -165,6 +165,7 @@ cdef class FollowerLog:
             if error.code == ArchiveError.STORAGE_SPACE:
                 self._on_error(error)
                 self._termination.terminate(False, message_of(error))
+            self._termination.check_archive(error)
             raise
         self._log_adapter.join(image, self._subscription)
         # A driver keeps an image until all have read what it has, whatever becomes of its publication; one that has

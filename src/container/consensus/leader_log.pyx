@@ -161,6 +161,7 @@ cdef class LeaderLog:
             if error.code == ArchiveError.STORAGE_SPACE:
                 self._on_error(error)
                 self._termination.terminate(False, message_of(error))
+            self._termination.check_archive(error)
             raise
         yield from self._joins.join(
             log_position, INT64_MAX, session_id, settings.log_stream_id, is_startup, LEADER,

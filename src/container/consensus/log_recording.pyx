@@ -6,7 +6,7 @@ from container.archive.client.async_archive cimport AsyncArchive
 from container.archive.client.recording_counters cimport NULL_COUNTER_ID
 from container.common.sealed cimport hide, seal
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
-from container.consensus.steps cimport ActiveRecording, Deadline
+from container.consensus.steps cimport ActiveRecording, Deadline, check
 from container.consensus.steps import answer, start_recording, stopped
 from container.errors import ArchiveError, ClusterEvent, RecordingError
 from container.transport.frames cimport NULL_VALUE
@@ -124,6 +124,7 @@ cdef class LogRecording:
         self._counter_id = active.counter_id
         self.seen_position = NULL_POSITION
         self._listener.registration_id = active.registration_id
+        check(active.request)                   # for one that came before the counter was seen
 
     def stop(self, int64_t recording_id):
         """Stop a recording if it is active; return where it has ended (int)."""

@@ -195,8 +195,7 @@ class AeronArchive(
 
         Idles while nothing comes. Raises ArchiveError when the archive reports an error or is lost, and when the
         replay's image goes before everything was read; TimedOutError when the replay does not begin. The messages are
-        complete
-        only if nothing is raised: a failed replay ends as a finished one does.
+        complete only if nothing is raised: a failed replay ends as a finished one does.
         """
         taken: list[tuple[bytes, int]] = []
         with replay:
