@@ -20,6 +20,7 @@ _ENTRY_HEADER = struct.Struct("<iiI20x")
 _DESCRIPTOR = struct.Struct("<7q6i")
 _VALID, _DELETED = 1, 2
 _FRAME = struct.Struct("<iBBHiiiiq")
+FRAME_HEADER_LENGTH = _FRAME.size
 _DATA = 1
 _BEGIN, _END = 0x80, 0x40
 _ENTRY = struct.Struct("<qqqqqiI12x4x")
@@ -108,22 +109,28 @@ def read_recording(storage: Storage, entry: Entry, known: bytes) -> bytes:
     return content if entry.stop < 0 else content[: entry.stop]
 
 
-def messages_of(content: bytes, position: int) -> Iterator[tuple[int, bytes]]:
-    """The end and the bytes of each message from a position on, none for padding, up to where no frame is."""
-    part = b""
+def frames(content: bytes, position: int = 0) -> Iterator[tuple[int, int, int, int, int]]:
+    """Begin, end, length, flags and type of each frame from a position on, up to where none is."""
     while position + _FRAME.size <= len(content):
         length, _, flags, kind, *_ = _FRAME.unpack_from(content, position)
         if length <= 0:
             return
         begin, position = position, position + -(-length // 32) * 32
-        if position > len(content):
+        yield begin, position, length, flags, kind
+
+
+def messages_of(content: bytes, position: int) -> Iterator[tuple[int, bytes]]:
+    """The end and the bytes of each message from a position on, none for padding, up to where no frame is."""
+    part = b""
+    for begin, end, length, flags, kind in frames(content, position):
+        if end > len(content):
             return
         if kind != _DATA:
-            yield position, b""
+            yield end, b""
             continue
-        part = (b"" if flags & _BEGIN else part) + content[begin + _FRAME.size : begin + length]
+        part = (b"" if flags & _BEGIN else part) + content[begin + FRAME_HEADER_LENGTH : begin + length]
         if flags & _END:
-            yield position, part
+            yield end, part
 
 
 @dataclass(frozen=True)
@@ -164,16 +171,12 @@ def check_retention(snapshots: list[LogEntry], start: int, services: int, retain
 
 def frames_of(content: bytes) -> bytes:
     """The part of frames that members have in common: lengths, flags, types, payloads of data; not the sender."""
-    same, position, end = bytearray(content), 0, len(content)
-    while position + 32 <= end:
-        length, _, _, kind = struct.unpack_from("<iBBH", content, position)
-        if length <= 0:
-            break
-        same[position + 12 : position + 32] = bytes(20)
-        following = position + -(-length // 32) * 32
+    same = bytearray(content)
+    for begin, end, _, _, kind in frames(content):
+        same[begin + 12 : begin + FRAME_HEADER_LENGTH] = bytes(FRAME_HEADER_LENGTH - 12)
         if kind == PADDING:
-            same[position + 32 : min(following, end)] = bytes(max(0, min(following, end) - position - 32))
-        position = following
+            last = min(end, len(content))
+            same[begin + FRAME_HEADER_LENGTH : last] = bytes(max(0, last - begin - FRAME_HEADER_LENGTH))
     return bytes(same)
 
 

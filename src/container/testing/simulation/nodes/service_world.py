@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-import struct
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from container.testing.simulation.nodes.disk_world import MS, Result, run_world
 from container.testing.simulation.nodes.history import History, Snapshot
 from container.testing.simulation.nodes.log import Log
 from container.testing.simulation.nodes.node import APP_VERSION, SimulatedClient
-from container.testing.simulation.nodes.recorded import PADDING, TERM_LENGTH, Violation
+from container.testing.simulation.nodes.recorded import FRAME_HEADER_LENGTH, PADDING, TERM_LENGTH, Violation, frames
 from container.testing.simulation.observed_service import ObservedService
 from container.testing.simulation.reference import reference_answers
 from container.testing.simulation.simulated_cluster import Answer, Expected, Finding
@@ -33,7 +32,6 @@ LONGEST_PAYLOAD = TERM_LENGTH // 8 - 32
 """Bytes of a message that fits a log with such terms, behind its header."""
 _MTU_LENGTH = 8192
 """No frame of the log is longer."""
-_FRAME_HEADER_LENGTH = 32
 
 
 class ServiceHistory(History):
@@ -268,16 +266,12 @@ def handler_of(made: Service) -> ServiceHandler:
 def log_of(content: bytes) -> MemoryLog:
     """The log whose frames are these."""
     log = MemoryLog(session_id=1, term_length=TERM_LENGTH, mtu_length=_MTU_LENGTH)
-    position = 0
-    while position < len(content):
-        length, _, flags, kind = struct.unpack_from("<iBBH", content, position)
-        following = position + -(-length // 32) * 32
-        payload = content[position + _FRAME_HEADER_LENGTH : position + length]
+    for begin, end, length, flags, kind in frames(content):
+        payload = content[begin + FRAME_HEADER_LENGTH : begin + length]
         if kind != PADDING:
             log.append_frame(payload, flags=flags)
-        elif following % TERM_LENGTH == 0:
+        elif end % TERM_LENGTH == 0:
             log.fill_term()
         else:
             log.append_frame(payload, flags=flags, padding=True)
-        position = following
     return log
