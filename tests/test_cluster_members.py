@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from container.consensus.cluster_member import ClusterMembers, parse_cluster_members
+from container.consensus.cluster_member import NATIVE_PROTOCOL_VERSION, ClusterMembers, parse_cluster_members
 from container.errors import ConfigurationError
 
 TEXT = "0,a:1,a:2,a:3,a:4,a:5|1,b:1,b:2,b:3,b:4,b:5|2,c:1,c:2,c:3,c:4,c:5"
@@ -113,6 +113,30 @@ def test_all_or_a_quorum_may_want_a_candidate() -> None:
     found.members[2].set_log(4, 50, S)  # its log is the better one, though shorter
     assert not found.is_unanimous_candidate(-1)
     assert found.is_quorum_candidate()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "is_wanted", "is_wanted_by_upstreams"),
+    [
+        ((2, 0), (1, 100), True, False),  # it has nothing to lose, and upstream's compare its term all the same
+        ((2, 0), (-1, 0), True, False),
+        ((1, 100), (2, 0), True, True),
+        ((2, 100), (2, 0), False, False),
+        ((-1, 0), (-1, 0), True, True),
+    ],
+)
+def test_who_has_nothing_votes_for_any_candidate_unless_it_is_one_of_upstreams(
+    theirs: tuple[int, int], ours: tuple[int, int], is_wanted: bool, is_wanted_by_upstreams: bool
+) -> None:
+    found = members()
+    found.this_member.set_log(*ours, S)
+    other = found.members[1]
+    other.set_protocol_version(NATIVE_PROTOCOL_VERSION)
+    assert not other.will_vote_for(found.this_member)
+    other.set_log(*theirs, S)
+    assert other.will_vote_for(found.this_member) == is_wanted
+    other.set_protocol_version(1 << 16)
+    assert other.will_vote_for(found.this_member) == is_wanted_by_upstreams
 
 
 def test_one_vote_against_it_keeps_a_candidate_from_leading_by_quorum() -> None:

@@ -321,6 +321,19 @@ def test_cm36_only_a_log_that_is_not_worse_gets_a_vote(term: int, position: int,
     assert scene.state == ("FOLLOWER_BALLOT" if vote else "CANVASS")
 
 
+@pytest.mark.parametrize(
+    ("ours", "asked", "vote"),
+    [((2, 0), (1, 100), True), ((2, 0), (-1, 0), True), ((1, 100), (2, 0), True), ((2, 100), (2, 0), False)],
+)
+def test_who_has_nothing_refuses_nobody_and_wins_by_its_term(
+    ours: tuple[int, int], asked: tuple[int, int], vote: bool
+) -> None:
+    scene = Scene(term=ours[0], position=ours[1])
+    scene.canvassed()
+    scene.hear("request_vote", *asked, 8, 2)
+    assert scene.sent("vote") == [(2, 8, *ours, vote)]
+
+
 def test_cm37_who_is_not_appointed_never_nominates_itself() -> None:
     scene = Scene(me=1, appointed_leader=0)
     scene.canvassed((0, -1, 0), (2, -1, 0))

@@ -64,9 +64,33 @@ def test_upstreams_veto_of_an_appointed_leader_does_not_count_as_time_to_heal(mo
         cluster.run(exam.TICKS, bound_ns=bound_ns)
 
 
+@pytest.mark.parametrize("kinds", ["JJJJ", "NJJJ", "NNJJ"])
+def test_an_appointed_leader_that_upstreams_rules_keep_from_asking_for_votes_is_upstreams(kinds: str) -> None:
+    """Two of its four members are no quorum: one waits for it, and the log of one with nothing is the better one."""
+    cluster = scenes.one_that_has_nothing_keeps_the_appointed_from_asking(kinds, is_one_waiting=True)
+    assert cluster.leader() is None
+    assert cluster._is_vetoed_by_upstream_s_rule()
+
+
+def test_an_appointed_leader_that_a_member_of_ours_keeps_from_asking_for_votes_is_ours() -> None:
+    """It says nothing, or something else than what it has."""
+    cluster = scenes.one_that_has_nothing_keeps_the_appointed_from_asking("NNNJ", is_one_waiting=False)
+    assert cluster.leader() is None
+    assert not cluster._is_vetoed_by_upstream_s_rule()
+    cluster = scenes.one_that_has_nothing_keeps_the_appointed_from_asking("NNJJ", is_one_waiting=True)
+    cluster.nodes[0].disk = cluster.nodes[1].disk
+    assert not cluster._is_vetoed_by_upstream_s_rule()
+
+
 @pytest.mark.parametrize("kinds", ["NJJJJ", "NNNJJ", "NNNNN", "JJJJJ"])
 def test_the_others_have_a_leader_soon_when_one_died_early(kinds: str) -> None:
     assert scenes.a_leader_dies_early(kinds) < 10 * S
+
+
+@pytest.mark.parametrize("kinds", ["NNN", "NNJ", "NJN", "NJJ", "JNN", "JNJ", "JJN", "JJJ"])
+def test_native_members_and_upstreams_agree_which_log_is_the_better_one(kinds: str) -> None:
+    """Else none of the three that are there is elected: the one's best candidate is refused by the other."""
+    assert scenes.one_has_entered_a_newer_term_and_has_nothing(kinds + "J") < 10 * S
 
 
 @pytest.mark.parametrize("kinds", ["NJJJJ", "NNNJJ", "NNNNN", "JJJJJ"])

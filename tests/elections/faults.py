@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from container.api import Role
 from container.consensus.election_host import ElectionState
-from tests.elections.oracle import last_of
+from tests.elections.oracle import would_vote
 
 if TYPE_CHECKING:
     from tests.elections.world import Cluster, Member
@@ -191,7 +191,7 @@ def give_past(cluster: Cluster) -> None:
         candidate = draw.choice(nodes) if appointed == -1 else nodes[appointed]
         others = [node for node in nodes if node is not candidate]
         asked = draw.sample(others, draw.randrange(len(others) + 1))
-        voters = [node for node in asked if last_of(node) <= last_of(candidate)] + [candidate]
+        voters = [node for node in asked if would_vote(node, candidate)] + [candidate]
         for node in voters:
             node.disk.candidate_term_id = term_id
             oracle.votes[node.id, term_id] = candidate.id

@@ -281,13 +281,13 @@ class JavaElection:
         self._say_canvass_position(now_ns)
         if settings.appointed_leader_id not in (-1, self._me.id):
             return
-        voters = sum(self._would_vote(member) for member in members.members)
+        voters = sum(self.would_vote(member) for member in members.members)
         if voters == members.count() or (now_ns >= deadline_ns and voters >= members.threshold):
             delay_ns = int(self._host.random() * (settings.election_timeout_ns >> 1))
             self._nomination_deadline_ns = now_ns + delay_ns
             self._enter(_S.NOMINATE, now_ns, "")
 
-    def _would_vote(self, member: ClusterMember) -> bool:
+    def would_vote(self, member: ClusterMember) -> bool:
         """J3: whether a member's log is not better than this one's. One that is empty is of its term as any other."""
         ours = (self._me.leadership_term_id, self._me.log_position)
         return member.log_position != -1 and (member.leadership_term_id, member.log_position) <= ours

@@ -23,9 +23,12 @@ OURS, UPSTREAMS = "ours", "upstream's"
 
 def last_of(node: Member) -> tuple[int, int]:
     """The facts of a member's disk that the rule of votes compares: its log's last term, and its length."""
-    if not node.disk.terms or not node.disk.entries:
-        return -1, 0
-    return node.disk.terms[-1].id, len(node.disk.entries)
+    return (node.disk.terms[-1].id, len(node.disk.entries)) if node.disk.terms else (-1, 0)
+
+
+def would_vote(node: Member, candidate: Member) -> bool:
+    """Whether a member votes for another, as their disks are: a native one that has nothing does so in any case."""
+    return last_of(node) <= last_of(candidate) or not (node.is_java or node.disk.entries)
 
 
 class Violation(AssertionError):
@@ -105,10 +108,7 @@ class Oracle:
                 node
                 for node in nodes
                 if (node in without or not node.is_java)
-                and (
-                    (is_asking and self.votes.get((node.id, term_id)) == candidate.id)
-                    or last_of(node) <= last_of(candidate)
-                )
+                and ((is_asking and self.votes.get((node.id, term_id)) == candidate.id) or would_vote(node, candidate))
             ]
             if not candidate.is_java and len(voters) >= self.threshold:
                 raise Violation(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from container.api import Role
-from container.consensus.election_host import ElectionState
+from container.consensus.election_host import ElectionState, NewLeadershipTerm
 from tests.elections.world import MS, Cluster, Member, Term
 
 S = 1_000 * MS
@@ -57,6 +57,50 @@ def a_leader_dies_early(kinds: str) -> int:
     assert run_until(cluster, is_heard) < LIMIT_NS
     first.crash()
     return run_until(cluster, lambda: is_led(cluster))
+
+
+def one_has_entered_a_newer_term_and_has_nothing(kinds: str) -> int:
+    """Member 1 has entered term 2 with an empty log, member 2 has an entry of term 1, and the last one is away.
+
+    That is a quorum of four; how long until it has a leader.
+    """
+    cluster = cluster_with_log(kinds, 1)
+    first, second, third, _ = cluster.nodes
+    for node in (first, second):
+        node.disk.entries = []
+    first.disk.terms = [Term(1, 0, -1)]
+    second.disk.terms = [Term(1, 0, 0), Term(2, 0, -1)]
+    third.disk.entries, third.disk.terms = [(1, 0)], [Term(1, 0, -1)]
+    cluster.oracle.bases |= {1: 0, 2: 0}
+    for node in (first, second, third):
+        node.disk.candidate_term_id = 2
+        node.start()
+    return run_until(cluster, lambda: is_led(cluster))
+
+
+def one_that_has_nothing_keeps_the_appointed_from_asking(kinds: str, *, is_one_waiting: bool) -> Cluster:
+    """Member 3 is appointed, and has an entry of term 1; member 0 has entered term 2 with an empty log.
+
+    Member 2 says nothing: it waits for member 3 as the leader of a term, or it is away. When this returns, the others
+    have had time for an election, or nobody leads.
+    """
+    cluster = cluster_with_log(kinds, 1, appointed=3)
+    for node in cluster.nodes:
+        node.disk.entries, node.disk.terms, node.disk.candidate_term_id = [(1, 0)], [Term(1, 0, -1)], 2
+    first, _, third, appointed = cluster.nodes
+    first.disk.entries, first.disk.terms = [], [Term(1, 0, 0), Term(2, 0, -1)]
+    cluster.oracle.bases |= {1: 0, 2: 0}
+    if is_one_waiting:
+        third.start()
+        cluster.tick()
+        third.hear("new_leadership_term", (NewLeadershipTerm(1, 3, 1, -1, 3, 1, 1, 0, 1, appointed.id, 5, False, -1),))
+        assert third.election is not None
+        assert third.election.state is ElectionState.FOLLOWER_REPLAY
+    for node in cluster.nodes:
+        if node is not third:
+            node.start()
+    run_until(cluster, lambda: is_led(cluster), 20 * S)
+    return cluster
 
 
 def one_copies_slowly(kinds: str) -> int:

@@ -25,7 +25,7 @@ from container.errors import AgentTermination, ClusterEvent
 from container.files.recording_log import missing_terms
 from tests.elections.faults import Faults
 from tests.elections.java import JAVA_PROTOCOL_VERSION, JavaElection, has_active_quorum
-from tests.elections.oracle import OURS, UPSTREAMS, Oracle, Violation, last_of
+from tests.elections.oracle import OURS, UPSTREAMS, Oracle, Violation, last_of, would_vote
 
 MS = 1_000_000
 TICK_NS = 20 * MS
@@ -991,8 +991,8 @@ class Cluster:
         election, leader = node.election, self.leader()
         if election is None and leader is not None:
             return node.leadership_term_id == leader.leadership_term_id
-        if isinstance(election, JavaElection) and election.leader is not None and election.state in _AFTER_A_LEADER:
-            return self.nodes[election.leader.id].is_java
+        if self._waits_for_one_of_upstreams(node):
+            return True
         if isinstance(election, JavaElection) and election.state is ElectionState.LEADER_LOG_REPLICATION:
             # A native member of a newer term would have freed it.
             newest = max((each.leadership_term_id for each in self.nodes if not each.is_java), default=-1)
@@ -1012,7 +1012,36 @@ class Cluster:
         return (
             election is not None
             and election.state in _BEFORE_A_LEADER
-            and any(node.is_up and last_of(node) > last_of(appointed) for node in self.nodes)
+            and (
+                any(node.is_up and not would_vote(node, appointed) for node in self.nodes)
+                or (isinstance(election, JavaElection) and not self._can_nominate_itself(election, appointed))
+            )
+        )
+
+    def _can_nominate_itself(self, election: JavaElection, appointed: Member) -> bool:
+        """Whether an appointed leader of upstream's has a quorum to ask for votes, or had it if all of ours spoke.
+
+        It has none where one of upstream's waits for ever, and one of ours has nothing and has entered a newer term.
+        That one would vote; but its log is the better one by upstream's rule, as that of one of theirs would be.
+        """
+        able = 0
+        for node in self.nodes:
+            member = appointed.members.find(node.id)
+            assert member is not None
+            if member.log_position == NULL_POSITION:
+                able += not self._waits_for_one_of_upstreams(node)
+            else:
+                able += election.would_vote(member) or last_of(node) <= last_of(appointed)
+        return election.state is not ElectionState.CANVASS or able >= self.oracle.threshold
+
+    def _waits_for_one_of_upstreams(self, node: Member) -> bool:
+        """Whether it waits for a leader of upstream's as upstream's members do, for ever."""
+        election = node.election
+        return (
+            isinstance(election, JavaElection)
+            and election.leader is not None
+            and election.state in _AFTER_A_LEADER
+            and self.nodes[election.leader.id].is_java
         )
 
     def _has_forgotten_its_term(self) -> bool:

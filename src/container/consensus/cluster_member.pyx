@@ -34,14 +34,7 @@ _MAX_DIFFERENCES = 8
 cdef int compare_log(
         int64_t leadership_term_id, int64_t log_position, int64_t other_leadership_term_id, int64_t other_log_position
 ) noexcept:
-    """1 when the first log is the better one, by its last term and then by its length; -1 when the other is; 0.
-
-    A log that has nothing is of no term, whatever its member has followed.
-    """
-    if log_position == 0:
-        leadership_term_id = NULL_VALUE
-    if other_log_position == 0:
-        other_leadership_term_id = NULL_VALUE
+    """1 when the first log is the better one, by its last term and then by its length; -1 when the other is; 0."""
     if leadership_term_id != other_leadership_term_id:
         return 1 if leadership_term_id > other_leadership_term_id else -1
     if log_position != other_log_position:
@@ -51,8 +44,14 @@ cdef int compare_log(
 
 def is_better_log(
         int64_t leadership_term_id, int64_t log_position, int64_t other_leadership_term_id, int64_t other_log_position):
-    """Whether a log is better than another, which its member does not vote for then (bool)."""
-    return compare_log(leadership_term_id, log_position, other_leadership_term_id, other_log_position) > 0
+    """Whether a log is better than another, which a native member that has it does not vote for then (bool).
+
+    A log that has nothing is better than none, whatever term its member has followed: there is nothing to lose. In all
+    else native members compare as upstream's do. Were a log that one of them calls the better one the worse one for
+    another, both would be candidates, and neither would get the votes of a quorum.
+    """
+    return log_position > 0 and compare_log(
+        leadership_term_id, log_position, other_leadership_term_id, other_log_position) > 0
 
 
 cdef int quorum_threshold(Py_ssize_t member_count) noexcept:
@@ -115,7 +114,12 @@ cdef class ClusterMember:
         return self.log_position != NULL_POSITION and now_ns - self.time_of_last_append_position_ns < timeout_ns
 
     cpdef bint will_vote_for(self, ClusterMember candidate) noexcept:
-        """Whether its log, as it is known, is not better than the candidate's. It may have been silent for long."""
+        """Whether its log, as it is known, is not better than the candidate's. It may have been silent for long.
+
+        A member of upstream's that has nothing does not vote for one of an older term.
+        """
+        if self.log_position == 0 and not self.was_upstream:
+            return True
         return self.log_position != NULL_POSITION and compare_log(
             self.leadership_term_id, self.log_position, candidate.leadership_term_id, candidate.log_position) <= 0
 
