@@ -393,6 +393,23 @@ def test_a_follower_keeps_one_subscription_of_a_log_that_it_leaves_and_follows_a
     assert leader.is_leading_now
 
 
+def test_a_leader_keeps_its_quorum_while_the_services_of_the_only_follower_are_slow_to_join_a_catch_up() -> None:
+    """That follower says where its log ends meanwhile: it hears its leader, and would vote for it again."""
+    world, leader, [back, third] = scene()
+    back.die()
+    world.client(leader).message(b"two")
+    world.until(lambda: payloads(leader) == [b"one", b"two"])
+    back.come_back()
+    world.until(lambda: back.counter_value(207) == ElectionState.FOLLOWER_CATCHUP_AWAIT)
+    back.services[0].busy_until_ns = world.time.now_ns + 6 * HEARTBEAT_TIMEOUT_MS * MS
+    world.run(HEARTBEAT_TIMEOUT_MS // 2)
+    third.die()
+    world.run(4 * HEARTBEAT_TIMEOUT_MS)
+    assert leader.is_leading_now
+    world.await_read(b"two")
+    assert payloads(back) == [b"one", b"two"]
+
+
 @pytest.mark.parametrize("has_died", [False, True])
 def test_services_of_a_follower_join_a_log_that_is_replayed_no_more(has_died: bool) -> None:
     """A leader that steps back ends what it replays to members that are behind; its archive does so at once."""

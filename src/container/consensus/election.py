@@ -1035,7 +1035,8 @@ class Election:
     def _follower_catchup_await(self, now_ns: int) -> int:
         assert self.leader is not None
         if not self._poll_join_as_follower(now_ns, f"the log to catch up with, from member {self.leader.id}"):
-            return 0
+            # The leader counts who has spoken lately, however long the services take.
+            return self._say_append_position(self.append_position, now_ns) if self._is_join_begun else 0
         self._enter(_S.FOLLOWER_CATCHUP, now_ns, "")
         return 1
 
