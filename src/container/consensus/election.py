@@ -1115,6 +1115,9 @@ class Election:
                     f"the image of {what} joined at {join_position}, and this member's log continues at "
                     f"{self.log_position}"
                 )
+            if self._records_early():
+                # Else, after a crash, what is recorded of this term would count as the continuation of the one before.
+                self._record_own_term()
             self._host.begin_join_as_follower(self.is_leader_startup)
             self._is_join_begun = True
             self._is_end_known = False
