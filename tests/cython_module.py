@@ -13,7 +13,7 @@ from types import ModuleType
 
 import container
 
-_LIMIT_S = 300
+_LIMIT_S = 600
 
 
 def compile_cython(source: Path, directory: Path, optimisation: str = "-O2") -> Path:

@@ -28,7 +28,7 @@ ROUNDS = 3
 BATCH = 50
 PAYLOAD = bytes(32)
 _AGENT = "__pyx_f_9container_7service_23clustered_service_agent_21ClusteredServiceAgent_"
-_LIMIT_S = 300
+_LIMIT_S = 600
 
 
 class CountingService(ClusteredService):

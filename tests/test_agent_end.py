@@ -18,6 +18,7 @@ from container.errors import (
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
+from tests.limits import LIMIT_S
 
 NULL_VALUE = -1
 BACK_PRESSURED = -2
@@ -419,7 +420,7 @@ def test_run_is_the_whole_life_and_counts_errors() -> None:
         next(steps, lambda: None)()
 
     thread = running(member, step)
-    thread.join(20)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert member.agent.termination is None
     assert member.service.names() == ["on_start", "on_role_change", "on_session_message", "on_terminate"]
@@ -437,7 +438,7 @@ def test_run_ends_with_what_is_no_exception(error: BaseException | type[BaseExce
 
     member.service.actions["do_background_work"] = raises
     thread = running(member, lambda: member.clock.advance(TICK_NS))
-    thread.join(20)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert type(member.agent.termination) is (error if isinstance(error, type) else type(error))
     assert member.is_context_closed

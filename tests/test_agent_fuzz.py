@@ -19,6 +19,7 @@ from tests.fuzz.sabotage import SABOTAGES
 from tests.fuzz.snapshot_cases import MARK_BEGIN, MARK_END, SnapshotEpisode, client_session, laid_out, load, marker
 from tests.fuzz.wire import Refused
 from tests.fuzz.world import Disagreement, World
+from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parent.parent
 EPISODES = 25
@@ -26,7 +27,7 @@ EPISODES = 25
 
 def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.fuzz", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def new_world(seed: int = 1) -> World:

@@ -18,6 +18,7 @@ from container.testing.memory import transport_probe as seam
 from container.testing.memory.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from container.transport.streams import Publication
+from tests.limits import LIMIT_S
 
 NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED = -1, -2, -3, -4, -5
 MOCKED = 1
@@ -763,7 +764,7 @@ def test_the_cluster_is_refused_on_another_thread() -> None:
 
     thread = threading.Thread(target=other)
     thread.start()
-    thread.join(10)
+    thread.join(LIMIT_S)
     assert [type(error) for error in errors] == [ClusterError]
     assert "another thread" in str(errors[0])
 

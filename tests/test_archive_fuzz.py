@@ -24,6 +24,7 @@ from tests.fuzz.__main__ import ARCHIVE_FILES, ARCHIVE_REQUESTS, LENGTHS, main, 
 from tests.fuzz.archive_file_cases import CATALOG, DAMAGES, POSITIONS
 from tests.fuzz.archive_request_cases import MUTATIONS, STRANGE
 from tests.fuzz.archive_wire import NAMES
+from tests.limits import LIMIT_S
 from tests.resources import memory_directory
 
 ROOT = Path(__file__).parent.parent
@@ -137,7 +138,7 @@ def test_the_fuzzer_notices_what_is_broken(
 @pytest.mark.parametrize("part", [ARCHIVE_REQUESTS, ARCHIVE_FILES])
 def test_the_command_prints_the_seed_and_what_it_counted(part: str) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--part", part, "--cases", "50", "--seed", "5"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
     assert result.returncode == 0, result.stdout + result.stderr
     *_, seed, verdict = result.stdout.splitlines()
     assert seed.startswith(f"seed 5: {LENGTHS[part]} cases in ")

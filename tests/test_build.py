@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from scripts import aeron_library
+from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -415,7 +416,7 @@ def run_script(directory: Path, *arguments: str, **variables: str) -> subprocess
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=LIMIT_S,
     )
 
 

@@ -22,6 +22,7 @@ from container.settings.callback_errors import HALT, SKIP, is_foreign
 from container.testing.memory.manual_time import SteppingIdleStrategy
 from container.testing.memory.recording_service import RecordingService
 from container.testing.memory.scripted_member import TICK_NS, ScriptedMember
+from tests.limits import LIMIT_S
 from tests.node import Node
 
 CLUSTER_NAMES = {
@@ -383,7 +384,7 @@ def test_idling_on_another_thread_is_refused() -> None:
     def elsewhere(*_: Any) -> None:
         thread = threading.Thread(target=lambda: texts.append(refusal(ClusterError, member.service.cluster.idle)))
         thread.start()
-        thread.join(20)
+        thread.join(LIMIT_S)
 
     member.in_callback(elsewhere)
     member.deliver(b"1")
@@ -680,7 +681,7 @@ def test_a_batch_on_another_thread_skips_nothing() -> None:
             for index in messages:
                 if index == 0:
                     thread.start()
-                    thread.join(20)
+                    thread.join(LIMIT_S)
                 self.total += int(messages.payload(index))
 
     member = ScriptedMember(Hands()).lead()

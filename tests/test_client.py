@@ -42,6 +42,7 @@ from container.testing.memory.memory_transport import SteppingIdleStrategy
 from tests import ingress_member
 from tests.client_world import EGRESS, ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect
 from tests.ingress_member import ERROR, OK, IngressMember, Request
+from tests.limits import LIMIT_S
 
 ABORT, BREAK = 1, 2
 
@@ -1175,7 +1176,7 @@ def run_in_thread(action: Callable[[], object]) -> list[object]:
 
     thread = threading.Thread(target=run, name="second")
     thread.start()
-    thread.join(10)
+    thread.join(LIMIT_S)
     return result
 
 

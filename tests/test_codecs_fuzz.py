@@ -13,6 +13,7 @@ from container.codecs.messages import decode, decode_as, encode, encode_into
 from container.errors import CodecError
 from tests.golden.vectors import HEADER, Fields, Layout, Slot, Vector, groups_end, load_all
 from tests.guarded_memory import GuardedMemory
+from tests.limits import LIMIT_S
 
 GOLDEN = {golden.schema: golden for golden in load_all()}
 VECTORS = [vector for golden in GOLDEN.values() for vector in golden.vectors]
@@ -195,6 +196,6 @@ def test_touching_the_guard_ends_the_process() -> None:
         "ctypes.string_at(memory.guard_address, 1)\n"
     )
     root = Path(__file__).parent.parent
-    result = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, timeout=30)
+    result = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, timeout=LIMIT_S)
     assert result.stdout == b"b'\\x00'\n"
     assert result.returncode < 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scripts.generate_codecs import NOTICE, DescriptionError, generate, load_schema, parse_schema
+from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "scripts" / "generate_codecs.py"
@@ -15,7 +16,7 @@ SCRIPT = ROOT / "scripts" / "generate_codecs.py"
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", str(SCRIPT), *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def description(**changes: Any) -> dict[str, Any]:

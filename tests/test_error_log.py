@@ -42,6 +42,7 @@ from container.files.error_log import (
 from container.service.service_counters import ServiceCounters
 from container.testing.memory.manual_time import ManualClock
 from container.testing.memory.memory_transport import MemoryDriver
+from tests.limits import LIMIT_S
 
 NOW_MS = 1_700_000_000_000
 MS = 1_000_000
@@ -749,7 +750,7 @@ os._exit(0)
     for mode in ("none", "closed", "full"):
         reader, writer = os.pipe()
         command = [sys.executable, "-c", code, mode, str(writer)]
-        result = subprocess.run(command, pass_fds=(writer,), capture_output=True, timeout=60, check=False)
+        result = subprocess.run(command, pass_fds=(writer,), capture_output=True, timeout=LIMIT_S, check=False)
         os.close(writer)
         said = os.read(reader, 100)
         os.close(reader)

@@ -27,6 +27,7 @@ from tests.aeron_session import until
 from tests.client_world import Collecting
 from tests.fabric_world import LATENCY, MS, FabricWorld, S, image_of, offer, read
 from tests.ingress_member import OK, IngressMember
+from tests.limits import LIMIT_S
 
 TERM = 65_536
 TO_B = "aeron:udp?endpoint=b:1"
@@ -444,7 +445,7 @@ def test_the_same_seed_does_the_same_here_and_in_another_process() -> None:
     root = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": f"{root / 'src'}:{root}"}
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=LIMIT_S
     )
     assert ended.stdout.split() == [str(digest) for digest in reversed(digests)]
 

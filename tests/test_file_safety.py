@@ -46,6 +46,7 @@ from container.testing.memory.memory_transport import MemoryClient
 from container.testing.memory.recording_service import RecordingService
 from container.transport.clocks import SystemClock
 from tests.file_rights import mode
+from tests.limits import LIMIT_S
 from tests.soak.disk import SmallDisk, unavailable_reason
 from tests.test_cluster_mark_file import (
     DEFAULT_LENGTH,
@@ -402,7 +403,7 @@ def test_a_container_in_another_process_keeps_its_mark_file_and_gives_it_back(
             context.conclude()
         context.abandon()
         assert (tmp_path / mark_file_name(0)).read_bytes()[24:] == content[24:], "untouched but for the owner's time"
-        owner.communicate("\n", timeout=30)
+        owner.communicate("\n", timeout=LIMIT_S)
         assert owner.returncode == 0
     context = start()
     context.conclude()
@@ -542,7 +543,7 @@ def test_a_process_that_was_stopped_leaves_the_file_to_its_new_owner(path: Path)
         owner.stdin.write("\n")
         owner.stdin.flush()
         assert f"not this container's any more: pid {os.getpid()} has taken it over" in owner.stdout.readline()
-        assert owner.wait(20) == 0
+        assert owner.wait(LIMIT_S) == 0
     assert path.read_bytes() == content
     new.close()
 
@@ -610,7 +611,7 @@ with MediaDriver.launch_embedded(disk / "driver") as driver, AeronClient(driver.
 
 def test_a_driver_without_space_for_a_log_buffer_refuses_it_and_lives(small_disk: SmallDisk) -> None:
     command = [sys.executable, "-c", WRITER, str(small_disk.path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert result.stdout.splitlines() == ["No space left on device", "refused", "written", "added"], result.stderr
     assert result.returncode == 0
 
@@ -627,7 +628,7 @@ os.kill(os.getpid(), {signal})
 @pytest.mark.parametrize("number", [signal.SIGBUS, signal.SIGSEGV])
 def test_a_crash_says_where_it_came_from(number: signal.Signals) -> None:
     code = CRASHING.format(signal=int(number))
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert result.returncode == -number
     assert "Fatal Python error" in result.stderr
     assert 'File "<string>", line 6' in result.stderr
@@ -642,7 +643,7 @@ def test_crashes_are_reported_where_the_user_wants_them_or_nowhere(tmp_path: Pat
     path = tmp_path / "crash"
     path.touch()
     command = [sys.executable, "-c", code, str(path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (result.returncode, result.stderr) == (-signal.SIGBUS, "")
     assert ("Fatal Python error" in path.read_text()) is ("faulthandler" in setup)
 

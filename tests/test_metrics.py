@@ -39,6 +39,7 @@ from container.operate.http_server import REQUESTS_MAX
 from container.operate.metrics_server import serve_metrics
 from container.operate.node_metrics import METRICS, UP, NodeSample, Sample, sample_node
 from container.testing.processes.endpoints import PortReservation
+from tests.limits import LIMIT_S
 from tests.operator_world import written
 from tests.recordings_world import write_mark
 from tests.services import Counter
@@ -151,7 +152,7 @@ def test_each_alert_is_tried_with_what_it_is_for_and_with_a_cluster_at_work() ->
 def test_prometheus_evaluates_the_alerts_so() -> None:
     done = subprocess.run(
         ["promtool", "test", "rules", ALERT_TESTS.name], cwd=ALERT_TESTS.parent, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -309,7 +310,7 @@ def test_scrapes_at_the_same_time_share_a_look(
 
     def look(paths: Sequence[Path]) -> list[Sample]:
         looks.append(len(paths))
-        assert have_asked.wait(60)
+        assert have_asked.wait(LIMIT_S)
         return [Sample(UP, (str(path),), 0) for path in paths]
 
     monkeypatch.setattr("container.operate.exporter.time", Clock)

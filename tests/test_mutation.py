@@ -16,6 +16,7 @@ from Cython.Compiler.TreeFragment import parse_from_strings
 from setuptools import Extension
 
 from tests.cython_module import compile_c
+from tests.limits import LIMIT_S
 from tests.mutation.__main__ import Explanation
 from tests.mutation.build import SWITCH_SOURCE, planted_mutants
 from tests.mutation.modules import MODULES
@@ -115,7 +116,7 @@ def test_each_mutant_of_a_build_does_what_it_says_and_without_one_nothing_is_cha
             env={**os.environ, "MUTANT": str(number)},
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=LIMIT_S,
             check=True,
         )
         found: list[list[object]] = json.loads(done.stdout)
@@ -160,7 +161,9 @@ def test_comparisons_of_one_number_are_joined_the_other_way(tmp_path: Path) -> N
         (number,) = [mutant.number for mutant in mutants if mutant.mutation == mutation] or [0]
         environment = {**os.environ, "MUTANT": str(number)}
         command = [sys.executable, "-c", program, str(tmp_path)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=True).stdout
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=True
+        ).stdout
 
     assert outcome("none") == "[[True, False], [False, True]]\n"
     assert outcome("or → and") == "[[False, False], [False, True]]\n"

@@ -35,6 +35,7 @@ from container.pipeline.pictures import (
     standalone,
 )
 from container.pipeline.report import Report
+from tests.limits import LIMIT_S
 
 SVG = "{http://www.w3.org/2000/svg}"
 SECOND = 1_000_000
@@ -226,7 +227,7 @@ def test_no_sentence_is_cut_on_a_narrow_page(tmp_path: Path) -> None:
     )
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     command += ["--hide-scrollbars", "--window-size=1500,900", "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert 'data-probe="true"' in done.stdout, done.stderr
 
 
@@ -253,7 +254,7 @@ def test_a_page_is_no_wider_than_its_window(width: int, shown: str, tmp_path: Pa
     )
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     command += ["--hide-scrollbars", "--window-size=1500,900", "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     found = re.search(r'data-probe="([^"]*)"', done.stdout)
     assert found is not None, done.stderr
     assert found[1] == f"{width},{shown},true"

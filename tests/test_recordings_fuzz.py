@@ -13,6 +13,7 @@ import pytest
 from container.recordings import member, partition_reader
 from tests.fuzz.__main__ import LENGTHS, RECORDINGS, run_episode
 from tests.fuzz.recording_damage import MUTATIONS
+from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parent.parent
 EPISODES = 4
@@ -71,7 +72,7 @@ def test_the_fuzzer_notices_what_is_broken(
 
 def test_the_command_prints_the_seed_and_what_it_counted() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--part", RECORDINGS, "--cases", "60", "--seed", "5"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
     assert result.returncode == 0, result.stdout + result.stderr
     *_, seed, verdict = result.stdout.splitlines()
     assert seed.startswith("seed 5: 100 cases in ")

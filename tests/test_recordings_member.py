@@ -31,6 +31,7 @@ from container.recordings.commit import all_end_texts, end_texts
 from container.recordings.message_reader import MessageReader
 from container.replay.execution import plan_replay
 from container.testing.processes.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
+from tests.limits import LIMIT_S
 from tests.recordings_world import (
     SEGMENT_LENGTH,
     TERM_LENGTH,
@@ -248,7 +249,7 @@ def test_a_frame_that_an_archive_writes_meanwhile_is_read(tmp_path: Path) -> Non
             world.log.flush()
     finally:
         is_ended.set()
-        thread.join(60)
+        thread.join(LIMIT_S)
     assert found
     assert all(begun <= one.recorded_position <= world.log.position for one in found)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.limits import LIMIT_S
 from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH, World, rows_of
 
 SECTOR = 4096
@@ -76,7 +77,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.write_text(DISK)
     compiler = str(os.environ.get("CC") or get_config_var("CC") or "cc").split()
     command = [*compiler, f"-DSECTOR={SECTOR}", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert made.returncode == 0, f"the library could not be compiled: {made.stderr[-2000:]}"
     return library
 
@@ -89,7 +90,7 @@ def outcomes(disk: Path, world: World, file: Path, mode: str, sectors: list[int]
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=LIMIT_S,
         check=False,
     )
     assert ended.returncode == 0, f"reading ended with {ended.returncode}: {ended.stderr[-2000:]}"

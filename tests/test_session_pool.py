@@ -36,6 +36,7 @@ from container.transport.message_buffer import BufferClaim
 from tests import ingress_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World
 from tests.ingress_member import ERROR, OK, IngressMember, Request
+from tests.limits import LIMIT_S
 
 
 class Gateway(IngressMember):
@@ -459,7 +460,7 @@ def test_another_thread_is_refused(pool: SessionPool) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(10)
+    thread.join(LIMIT_S)
     assert len(errors) == 4
 
 

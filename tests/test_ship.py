@@ -40,6 +40,7 @@ from container.recordings.shipped import (
     parse_manifest,
 )
 from container.testing.processes.recordings import write_catalog
+from tests.limits import LIMIT_S
 from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH, marker
 from tests.seeds import drawn
 from tests.spark.written_members import History, WrittenMember, write_history
@@ -303,7 +304,7 @@ def test_shippers_at_once_make_one_place(member: WrittenMember, tmp_path: Path, 
 
     def run() -> None:
         shipper = Shipper(open_member(member.base_dir), open_place(str(place), {}))
-        barrier.wait(10)
+        barrier.wait(LIMIT_S)
         try:
             done.append(shipper.run())
         except ContainerError as error:
@@ -313,7 +314,7 @@ def test_shippers_at_once_make_one_place(member: WrittenMember, tmp_path: Path, 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(LIMIT_S)
         assert not thread.is_alive(), "a shipper does not end"
     assert [one.end_position for one in done if isinstance(one, Pass)] == [member.end_position] * count
     assert_whole(member, place)
@@ -632,7 +633,7 @@ class Slow(Directory):
         self.is_late = threading.Event()
 
     def put(self, path: str, content: bytes, *, create: bool) -> None:
-        assert self.is_late.wait(30), "nobody says what is waited for"
+        assert self.is_late.wait(LIMIT_S), "nobody says what is waited for"
         super().put(path, content, create=create)
 
 
@@ -655,14 +656,14 @@ def test_a_second_signal_ends_a_command_whose_store_does_not_answer(member: Writ
         words = ["pipeline", "ship", str(member.base_dir), "--to", "s3://bucket/place", "--storage-options", options]
         with subprocess.Popen([sys.executable, "-m", "container", *words]) as process:
             try:
-                server.settimeout(60)
+                server.settimeout(LIMIT_S)
                 connection, _ = server.accept()
                 with connection:
                     for _ in range(2):
                         process.terminate()
                         with contextlib.suppress(subprocess.TimeoutExpired):
                             process.wait(2)
-                    assert process.wait(10) == -signal.SIGTERM
+                    assert process.wait(LIMIT_S) == -signal.SIGTERM
             finally:
                 process.kill()
 

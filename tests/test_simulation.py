@@ -67,6 +67,7 @@ from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.shrink import shrink
 from container.testing.simulation.virtual_time import Draws, NodeClock, Trace, VirtualTime
 from examples.auction_service import AuctionService
+from tests.limits import LIMIT_S
 from tests.seeds import drawn
 from tests.services import Adding, Clocked, Forgetful, Impatient, Shared, Trusting
 from tests.sim.__main__ import run_seed
@@ -230,7 +231,7 @@ def test_a_seed_does_the_same_in_this_process_and_in_another() -> None:
         env={**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=LIMIT_S,
     )
     assert done.stdout.strip() == str(here), done.stderr
     assert len(set(here)) == len(here)
@@ -264,7 +265,7 @@ def test_a_failure_is_a_report_with_a_short_test_that_repeats_it(tmp_path: Path)
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{failure.finding.oracle} on member" in done.stdout
@@ -584,13 +585,13 @@ def test_a_child_that_goes_on_with_the_simulation_does_not_fork_again_and_again(
         "except ForkedError as error:\n"
         "    print(error, flush=True)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT)
     assert "a callback forked, and the child continued" in done.stdout
 
 
 def test_the_package_that_is_missing_is_named() -> None:
     program = "import sys; sys.modules['greenlet'] = None; import container.testing.simulation"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT)
     assert 'pip install "aeron-cluster-container[testing]"' in done.stderr
 
 
@@ -847,9 +848,9 @@ def test_an_interrupt_ends_the_command_and_its_processes() -> None:
         [sys.executable, "-c", restored, *command], stdout=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
     ) as process:
         try:
-            wait_until(have_started, 30.0, "two processes that run seeds")
+            wait_until(have_started, LIMIT_S, "two processes that run seeds")
             os.kill(process.pid, signal.SIGINT)
-            output, _ = process.communicate(timeout=30)
+            output, _ = process.communicate(timeout=LIMIT_S)
         finally:
             process.kill()  # its workers end at their next line: nobody reads it
     assert process.returncode == 130

@@ -756,10 +756,10 @@ def test_slow_clients_send_and_read_little_or_nothing(monkeypatch: pytest.Monkey
     made = iter(sessions)
     monkeypatch.setattr(slow_clients, "AeronCluster", SimpleNamespace(connect=lambda **_settings: next(made)))
     with slow_clients.SlowClients({"egress_channel": "aeron:udp?endpoint=localhost:0"}, 2_000, 3) as slow:
-        slow.await_sent(50, 10.0)
-        wait_until(lambda: sessions[2].is_closed.is_set(), 10.0, "the session without a leader to be closed")
-        wait_until(lambda: sessions[1].polls, 10.0, "the second client to read")
-        wait_until(lambda: slow.session_count == 2, 10.0, "two sessions to be left")
+        slow.await_sent(50, LIMIT_S)
+        wait_until(lambda: sessions[2].is_closed.is_set(), LIMIT_S, "the session without a leader to be closed")
+        wait_until(lambda: sessions[1].polls, LIMIT_S, "the second client to read")
+        wait_until(lambda: slow.session_count == 2, LIMIT_S, "two sessions to be left")
     assert (sessions[0].polls, sessions[2].sent) == (0, 2)
     assert all(session.is_closed.is_set() for session in sessions)
     assert slow.failure is None

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import LIMIT_S
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "container"
 CODE = {".java", ".pxd", ".py", ".pyi", ".pyx", ".sh"}
@@ -309,6 +311,39 @@ def test_no_test_has_a_shorter_limit_than_the_others() -> None:
         if int(found[1]) <= limit
     ]
     assert not wrong, f"leave out what is not above {limit}:\n" + "\n".join(wrong)
+
+
+def short_limits(source: str) -> list[int]:
+    """The lines of calls that give another process, thread or state seconds that a busy machine may need."""
+    found = []
+    for call in ast.walk(ast.parse(source)):
+        if not isinstance(call, ast.Call):
+            continue
+        called = ast.unparse(call.func)
+        keywords = {each.arg: each.value for each in call.keywords}
+        if called.startswith("subprocess.") or called.endswith(".communicate"):
+            limits = [keywords.get("timeout")]
+        elif called.endswith(("process.wait", "thread.join", "service.wait", "started.wait")):
+            limits = [*call.args, keywords.get("timeout")]
+        elif called == "wait_until":
+            limits = call.args[1:2]
+        else:
+            continue
+        if any(isinstance(each, ast.Constant) and 2 < each.value < LIMIT_S for each in limits):
+            found.append(call.lineno)
+    return found
+
+
+def test_no_test_gives_what_it_waits_for_less_time_than_the_others() -> None:
+    assert short_limits("wait_until(is_done, 10, 'it to end')\nprocess.wait(LIMIT_S)\nprocess.wait(600)") == [1]
+    assert short_limits("subprocess.run(command, timeout=60)\nservice.wait(30)\nprocess.wait(2)") == [1, 2]
+    wrong = [
+        f"{name(path)}:{line}"
+        for path in FILES
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests")
+        for line in short_limits(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, f"LIMIT_S is {LIMIT_S:.0f} s:\n" + "\n".join(wrong)
 
 
 def test_no_cython_file_is_included_in_another() -> None:

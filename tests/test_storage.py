@@ -19,6 +19,7 @@ from container.storage.file_storage import FileStorage, OpenFile
 from container.storage.storage_seam import CREATE, EXCLUSIVE, NO_FOLLOW, READ_ONLY, Storage, StorageFile
 from container.testing.simulation.disk import SimulatedDisk
 from tests.forking import Child
+from tests.limits import LIMIT_S
 
 PAGE = 4096
 
@@ -502,5 +503,7 @@ def test_the_boot_is_the_one_of_the_system() -> None:
     if source.exists():
         assert str(uuid.UUID(bytes=boot_id)) == source.read_text().strip()
     program = "from container.storage.file_storage import FileStorage; print(FileStorage().boot_id().hex())"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=LIMIT_S
+    )
     assert result.stdout.strip() == boot_id.hex()

@@ -155,7 +155,9 @@ def test_q_ends_it(tmp_path: Path) -> None:
 
 def test_it_needs_a_terminal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "container", "top", str(tmp_path)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "aeron-cluster: error: top needs a terminal; `aeron-cluster status DIR --watch` prints to anything\n"

@@ -35,6 +35,7 @@ from container.errors import ConfigurationError
 from container.setting_types import ContainerArguments, ContainerSettings
 from container.settings.container_table import settings_table
 from container.settings.setting import Setting
+from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = Path(__file__).resolve().parent / "user_project"
@@ -47,7 +48,7 @@ def test_mypy_strict_accepts_a_users_project_and_the_gallery_and_reports_mistake
     venv.create(environment, symlinks=True)
     (site_packages,) = environment.glob("lib/python*/site-packages")
     shipping = [sys.executable, "setup.py", "--quiet", "build_py", "--build-lib", str(site_packages)]
-    subprocess.run(shipping, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(shipping, cwd=ROOT, check=True, capture_output=True, timeout=LIMIT_S)
     (site_packages / "msgspec").symlink_to(Path(msgspec.__file__).parent)
 
     assert {path.name for path in PROJECT.glob("*.py")} == {*RIGHT, "wrong.py"}
@@ -59,7 +60,7 @@ def test_mypy_strict_accepts_a_users_project_and_the_gallery_and_reports_mistake
         | {"MYPY_CACHE_DIR": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LIMIT_S,
         check=False,
     )
 

@@ -21,6 +21,7 @@ from container.spark.offsets import end_positions
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterStreamReader, arrow_schema, spark_schema
 from container.spark.versions import IS_4_1
+from tests.limits import LIMIT_S
 from tests.spark.written_members import BEGIN_MS, WrittenMember
 
 ROOT = Path(__file__).parents[2]
@@ -134,7 +135,7 @@ def test_a_session_starts_without_a_warning_of_the_source() -> None:
         [sys.executable, "-c", "from container.spark import open_session; open_session().stop()"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]

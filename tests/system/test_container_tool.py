@@ -150,9 +150,9 @@ def test_s49_shutdown_takes_a_snapshot_and_ends_the_service_in_order(node: NodeF
 
 @pytest.mark.parametrize("word", ["abort", "shutdown"])
 def test_s50_the_termination_is_acked_though_version_16_does_not_ask_for_it(node: NodeFactory, word: str) -> None:
-    member = node(properties={"aeron.cluster.termination.timeout": "30s"})
+    member = node(properties={"aeron.cluster.termination.timeout": "600s"})
     service = start(member, REPORTING_SERVICE)
     run_tool(member, word)
     # Without the ack the consensus module would wait for it until the timeout.
-    assert member.process.wait(15) == 0
-    assert service.wait(15) == 0
+    assert member.process.wait(LIMIT_S) == 0
+    assert service.wait(LIMIT_S) == 0

@@ -94,8 +94,8 @@ def test_cluster_tool_shuts_the_node_and_its_service_down(node: NodeFactory) -> 
     member = node()
     service = start_with_service(member, JAVA_ECHO_SERVICE)
     assert member.cluster_tool("shutdown").return_code == 0
-    assert member.process.wait(30) == 0
-    assert service.wait(30) == 0
+    assert member.process.wait(LIMIT_S) == 0
+    assert service.wait(LIMIT_S) == 0
     # Of the archive, the consensus module and the service.
     assert [status.activity_timestamp_ms for status in member.mark_files()] == [-1, -1, -1]
 
@@ -183,7 +183,7 @@ def test_a_service_finds_its_place_in_its_environment(node: NodeFactory) -> None
     member = node(cluster_id=4, properties={"aeron.cluster.control.channel": "aeron:ipc?term-length=256k"})
     code = "import os; [print(name, value) for name, value in os.environ.items() if name.startswith('AERON_')]"
     service = member.start_service([sys.executable, "-c", code], service_id=3, environment={"AERON_EXTRA": "more"})
-    assert service.wait(20) == 0
+    assert service.wait(LIMIT_S) == 0
     variables = dict(line.split(" ", 1) for line in service.output().splitlines())
     expected = {
         "AERON_DIR": str(member.aeron_dir),
@@ -213,7 +213,7 @@ def test_errors_of_the_node_are_read_from_its_files(node: NodeFactory) -> None:
     service = start_with_service(member, JAVA_ECHO_SERVICE)
     assert member.errors() == {}
     service.kill()
-    assert member.process.wait(30) == 0
+    assert member.process.wait(LIMIT_S) == 0
     records = member.errors()[member.cluster_dir / "cluster-mark.dat"]
     assert any("Aeron client in service closed unexpectedly" in record.text for record in records)
     assert "Aeron client in service closed unexpectedly" in member.report()
@@ -242,8 +242,8 @@ def test_a_node_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     with Process("parent", [sys.executable, "-c", script, str(base_dir)], directory=tmp_path) as parent:
         node_pid = int(parent.start().read_line(LIMIT_S))
         parent.send_signal(signal.SIGKILL)
-        parent.wait(10)
-    wait_until(lambda: not is_alive(node_pid), 10, f"the node (pid {node_pid}) to be gone")
+        parent.wait(LIMIT_S)
+    wait_until(lambda: not is_alive(node_pid), LIMIT_S, f"the node (pid {node_pid}) to be gone")
 
 
 @pytest.mark.parametrize("compiler", ["javac", pytest.param("ecj", marks=pytest.mark.slow)])

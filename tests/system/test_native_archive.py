@@ -73,8 +73,8 @@ def test_a_cluster_of_one_lives_through_a_kill_and_a_shutdown(node: NodeFactory,
     started = start_ledger(member, service)
     assert run_ledger_client(member, "hash") == [after]
     assert member.cluster_tool("shutdown").return_code == 0
-    started.wait(40)
-    member.process.wait(40)
+    started.wait(LIMIT_S)
+    member.process.wait(LIMIT_S)
     assert member.archive.stop() == 0
     member.driver.stop()
     release(member, started)
@@ -129,8 +129,8 @@ def test_java_s_tools_accept_the_directory_live_stopped_and_killed(node: NodeFac
     started = start_ledger(member, "python")
     run_ledger_client(member, *PUTS)
     assert member.cluster_tool("shutdown").return_code == 0
-    started.wait(40)
-    member.process.wait(40)
+    started.wait(LIMIT_S)
+    member.process.wait(LIMIT_S)
     assert member.archive.stop() == 0
     assert tool("verify", "-a").count("OK") >= 3
     tool("compact", answer="y")

@@ -51,8 +51,8 @@ def test_a_cluster_of_one_lives_through_a_kill_and_a_shutdown(
     started = start_ledger(member, service)
     assert run_ledger_client(member, "hash") == [after]
     assert member.cluster_tool("shutdown").return_code == 0
-    started.wait(40)
-    assert member.process.wait(40) == 0
+    started.wait(LIMIT_S)
+    assert member.process.wait(LIMIT_S) == 0
     member.archive.stop()
     member.driver.stop()
     release(member, started)

@@ -213,7 +213,9 @@ def test_three_members_are_restarted_one_after_the_other_followers_first(parts: 
                 if program == "systemctl":
                     (member.start if arguments[0] == "start" else member.stop)()
                     continue
-                done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False)
+                done = subprocess.run(
+                    [*COMMAND, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False
+                )
                 assert (done.returncode, done.stdout[:10]) == (0, "ready: yes"), done.stdout + done.stderr
             cluster.await_leader()
         assert cluster.await_ready() is not leader

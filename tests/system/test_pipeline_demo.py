@@ -28,7 +28,7 @@ def assert_nothing_is_left(output: str) -> None:
     assert not Path(directory[1]).exists()
     pids = [int(pid) for pids in re.findall(r" pids (\[.*\])$", output, re.M) for pid in re.findall(r"\d+", pids)]
     assert len(pids) >= 6, output
-    wait_until(lambda: not any(map(is_alive, pids)), 30.0, f"all of {pids} to end")
+    wait_until(lambda: not any(map(is_alive, pids)), LIMIT_S, f"all of {pids} to end")
 
 
 def test_the_demo_ends_with_a_report_and_leaves_nothing_else(tmp_path: Path) -> None:
