@@ -990,8 +990,10 @@ cdef class AsyncConnect(ConnectSteps):
     change. Used as ``with``, it gives up at the end unless it is done.
 
     The whole connect must be done within the context's message timeout, and a media driver be there within its driver
-    timeout if that is shorter. When a poll raises, everything that was opened is closed. Nothing here waits. To launch
-    an embedded driver, which making this object does where the context asks for it, takes some 25 ms.
+    timeout if that is shorter. When a poll raises, everything that was opened is closed; the error of a connect whose
+    time is up comes when no session can open late any more, 1 s and the message timeout later at most. No poll waits;
+    :meth:`close` may. To launch an embedded driver, which making this object does where the context asks for it, takes
+    some 25 ms.
     """
 
     def __init__(self, context not None):

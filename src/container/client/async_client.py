@@ -234,7 +234,8 @@ class AsyncAeronCluster:
             max_waiting_bytes: bytes of them; one message more may be there.
             resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
 
-        Raise as :meth:`AeronCluster.connect`, and close what was opened when the connect is cancelled.
+        Raise as :meth:`AeronCluster.connect`, and close what was opened when the connect is cancelled: also a session
+        that opens while that is done, for which it waits for 1 s and the message timeout at most.
         """
         check_threads("AsyncAeronCluster")
         check_context(context)
@@ -675,6 +676,13 @@ async def connect_session(
             connecting._be_impatient(patience_ns)
         while (cluster := connecting.poll()) is None:
             await asyncio.sleep(_CONNECT_PAUSE_S)
+    except asyncio.CancelledError:
+        try:
+            while not connecting._poll_end():
+                await asyncio.sleep(_CONNECT_PAUSE_S)
+        finally:
+            connecting._close_now()
+        raise
     except BaseException:
         connecting.close()
         raise

@@ -282,12 +282,25 @@ class _PoolThread:
         ended = ClosedError(_CLOSED_BY_US if self.error is None else f"the pool's thread ended: {self.error!r}")
         try:
             if self.pool is not None:
-                with self.lock:
-                    self.pool._close_because(ended)
+                self._close_pool(self.pool, ended)
             if isinstance(self._attempt, AsyncConnect):
                 self._attempt.close()
         except BaseException as error:
             self.error = self.error or error
+
+    def _close_pool(self, pool: SessionPool, ended: ClosedError) -> None:
+        # Answers that are under way are waited for without the lock.
+        try:
+            with self.lock:
+                is_closing = pool._begin_close()
+            while is_closing:
+                with self.lock:
+                    is_closing = not pool._poll_close()
+                if is_closing:
+                    self._wait(_PAUSE_S)
+        finally:
+            with self.lock:
+                pool._close_because(ended)
 
     def _wait(self, duration_s: float) -> bool:
         """True when it was nudged."""

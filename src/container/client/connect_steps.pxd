@@ -8,6 +8,7 @@ from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 cdef enum:
     PROTOCOL_VERSION = 3 << 8                           # 0.3.0
+    LATE_ANSWER_NS = 1_000_000_000                      # for answers after all, to requests that are given up
 
 
 cdef str response_channel_of(Subscription subscription)
@@ -36,13 +37,18 @@ cdef class ConnectSteps:
     cdef int64_t _leader_patience_ns                    # how long that one may take to listen
     cdef Publication _publication                       # the chosen one
     cdef int64_t _correlation_id
+    cdef dict _unanswered                               # correlation ids (value: None) of requests that were sent
+    cdef object _failure                                # raised as soon as no late answer is awaited any more, or None
+    cdef int64_t _end_ns                                # of that wait; 0 before
     cdef bytearray _request
     cdef object _result                                 # AeronCluster; None until the connect is done
     cdef int _begin(self, object context) except -1
     cdef object _new_client(self)                       # of what the steps have led to: an AeronCluster
     cdef int _poll_step(self) except -1
     cdef int _look_for_driver(self) except -1
-    cdef int _check_deadline(self) except -1
+    cdef object _timeout(self)
+    cdef bint _read_answer(self) except -1
+    cdef int _close_session(self) except -1
     cdef str _members_tried(self)
     cdef int _create_egress_subscription(self) except -1
     cdef int _create_ingress_publication(self) except -1

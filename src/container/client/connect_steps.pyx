@@ -20,11 +20,12 @@ from container.codecs cimport cluster as codec
 from container.common.channel_uri import ChannelUri
 from container.common.sealed cimport hide
 from container.errors import (
-    AuthenticationError, ClosedError, ClusterError, ClusterUnavailableError, RegistrationError, SessionError,
-    SessionLimitError, TimedOutError,
+    AuthenticationError, ClosedError, ClusterError, ClusterUnavailableError, ContainerError, RegistrationError,
+    SessionError, SessionLimitError, TimedOutError,
 )
 from container.transport.clocks cimport SystemClock
 from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE
+from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.transport_seam cimport Client
 from container.transport.streams cimport PendingAdd, Publication, Subscription, publication_result_name
 from container.version import client_info
@@ -162,6 +163,7 @@ cdef class ConnectSteps:
         self._step = CREATE_EGRESS_SUBSCRIPTION
         self._clock = SystemClock() if self._client is None else self._client.clock
         self._correlation_id = NULL_VALUE
+        self._unanswered = {}
         self._begin_ns = self._look_ns = self._step_ns = self._clock.nano_time()
         self._deadline_ns = self._begin_ns + <int64_t> context.message_timeout_ns
         self._tried = {}
@@ -222,12 +224,17 @@ cdef class ConnectSteps:
                 raise ClosedError("this connect was given up; make another AsyncConnect")
             return self._result
         try:
+            PyErr_CheckSignals()
+            if self._failure is None and self._step != AWAIT_DRIVER:
+                self._failure = self._timeout()
+            if self._failure is not None:
+                if not self._poll_end():
+                    return None
+                raise self._failure
             if self._step != AWAIT_DRIVER:
-                self._check_deadline()
                 self._client.invoke()
                 if self._client.is_closed():
                     raise ClosedError(f"cluster connect: its Aeron client is closed: {self._client.close_reason}")
-            PyErr_CheckSignals()
             if self.context.agent_invoker is not None:
                 self.context.agent_invoker()
             self._poll_step()
@@ -254,7 +261,62 @@ cdef class ConnectSteps:
         return self._conclude_connect()
 
     def close(self):
-        """Give up: close what was opened. Nothing happens after the connect is done, or the second time."""
+        """Give up: close what was opened. Nothing happens after the connect is done, or the second time.
+
+        While a request to connect is unanswered, wait for the answer, for 1 s and the message timeout at most: a session
+        that opens late is closed, and does not stay until the cluster times it out.
+        """
+        cdef IdleStrategy idle = self.context.idle_strategy
+        try:
+            while not self._poll_end():
+                PyErr_CheckSignals()
+                idle.idle(0)
+        finally:
+            self._close_now()
+
+    def _poll_end(self):
+        """Give up in steps that never wait: True when no answer is awaited any more. :meth:`close` does the rest."""
+        if self._step == CONCLUDE_CONNECT:
+            self._close_session()
+            self._step = POLL_RESPONSE
+        if self._step == DONE or not self._unanswered:
+            return True
+        if self._end_ns == 0:
+            self._end_ns = self._clock.nano_time() + min(LATE_ANSWER_NS, <int64_t> self.context.message_timeout_ns)
+        try:
+            self._client.invoke()
+            if (self._client.is_closed() or self._clock.nano_time() >= self._end_ns
+                    or self._publication is None or not self._publication.is_connected()):
+                return True
+            if self._read_answer() and self._poller.encoded_challenge is None and (
+                    self._poller.code == codec.EVENT_CODE_OK):
+                self._close_session()
+        except ContainerError:
+            return True
+        return not self._unanswered
+
+    cdef bint _read_answer(self) except -1:
+        # True when one has come, to the last request or to an earlier one.
+        self._poller.poll()
+        if not self._poller.is_complete or self._poller.correlation_id not in self._unanswered:
+            return False
+        if self._poller.encoded_challenge is None and self._poller.code not in (
+                codec.EVENT_CODE_OK, codec.EVENT_CODE_ERROR, codec.EVENT_CODE_REDIRECT,
+                codec.EVENT_CODE_AUTHENTICATION_REJECTED):
+            return False
+        del self._unanswered[self._poller.correlation_id]
+        return True
+
+    cdef int _close_session(self) except -1:
+        # That of the last answer. Nobody uses it.
+        cdef uint8_t request[codec.SESSION_CLOSE_REQUEST_ENCODED_LENGTH]
+        codec.session_close_request_encode(
+            request, sizeof(request), self._poller.leadership_term_id, self._poller.cluster_session_id)
+        self._publication.offer(request, sizeof(request))
+        return 0
+
+    def _close_now(self):
+        """As :meth:`close`, without the wait."""
         if self._step == DONE:
             return
         self._step = DONE
@@ -294,16 +356,17 @@ cdef class ConnectSteps:
         self._step = CREATE_EGRESS_SUBSCRIPTION
         return 0
 
-    cdef int _check_deadline(self) except -1:
+    cdef object _timeout(self):
+        # The error of a connect whose time is up; None before.
         cdef int64_t now_ns = self._clock.nano_time()
         cdef bint is_answered = self._step != AWAIT_PUBLICATION_CONNECTED and self._step != CONCLUDE_CONNECT
         if now_ns < self._deadline_ns and not (
                 is_answered and 0 < self._patience_ns < now_ns - self._step_ns):
-            return 0
+            return None
         step = ConnectStep(self._step)
         waited_ns = now_ns - (self._begin_ns if now_ns >= self._deadline_ns else self._step_ns)
         waited_s = min(waited_ns / NS_PER_S, self.context.message_timeout)
-        raise TimedOutError(
+        return TimedOutError(
             f"cluster connect: waited {waited_s:.6g} s for {_AWAITED[step]}: "
             f"step={step.name} ingress_channel={self.context.ingress_channel} "
             f"ingress_endpoints={self.context.ingress_endpoints} publication={self._publication} "
@@ -421,6 +484,7 @@ cdef class ConnectSteps:
     cdef int _send_message(self) except -1:
         cdef int64_t result = self._publication.offer(_data(self._request), len(self._request))
         if result > 0:
+            self._unanswered[self._correlation_id] = None
             self._step = POLL_RESPONSE
         elif result == NOT_CONNECTED and self.context.ingress_endpoints is not None:
             self._try_all_again()
@@ -431,8 +495,12 @@ cdef class ConnectSteps:
         return 0
 
     cdef int _poll_response(self) except -1:
-        self._poller.poll()
-        if not self._poller.is_complete or self._poller.correlation_id != self._correlation_id:
+        cdef bint is_answer = self._read_answer()
+        if is_answer and self._poller.correlation_id != self._correlation_id:
+            is_answer = False                           # to a request before the last
+            if self._poller.encoded_challenge is None and self._poller.code == codec.EVENT_CODE_OK:
+                self._close_session()
+        if not is_answer:
             if self.context.ingress_endpoints is not None and not self._publication.is_connected():
                 self._try_all_again()
             return 0

@@ -128,6 +128,7 @@ class ReconnectingClient(ReconnectingBase):
         self._cluster: AeronCluster | None = None  # of the session that there is
         self._silence: Silence | None = None  # of that session
         self._probe: AsyncConnect | None = None  # beside it
+        self._needless: list[AsyncConnect] = []  # probes that were given up, which may have a session yet
         self._term = -1
         self._in_flight: dict[Request, OutboxEntry] = {}  # by the session's own request
         self._settled: deque[Request] = deque()  # of these, those that have ended
@@ -321,6 +322,8 @@ class ReconnectingClient(ReconnectingBase):
         self._check_open()
         now_ns = self._now_ns()
         work_count = int(self._machine.poll(now_ns))
+        if self._needless:
+            self._end_needless()
         if self.state is ConnectionState.CONNECTING:
             work_count += self._poll_attempt(now_ns)
         if self.state is ConnectionState.CONNECTED:
@@ -430,7 +433,8 @@ class ReconnectingClient(ReconnectingBase):
             return 1
         if probed is None:
             if silence.is_broken and cluster.state is ClientState.CONNECTED:
-                self._end_probe()
+                self._needless.append(self._probe)
+                self._probe = None
             return 0
         verdict = silence.judge(
             term=cluster.leadership_term_id,
@@ -446,10 +450,17 @@ class ReconnectingClient(ReconnectingBase):
             )
         return int(verdict is not Verdict.WAIT)
 
+    def _end_needless(self) -> None:
+        for probe in [probe for probe in self._needless if probe._poll_end()]:
+            self._needless.remove(probe)
+            probe.close()
+
     def _end_probe(self) -> None:
         probe, self._probe = self._probe, None
         if probe is not None:
             close_probe(probe)
+        while self._needless:
+            self._needless.pop().close()
 
     def _settle(self) -> None:
         """End the requests whose request to the session has ended, or put them back."""

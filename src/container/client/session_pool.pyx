@@ -21,7 +21,7 @@ from libc.string cimport memcpy
 
 from container.client.aeron_cluster cimport AeronCluster, check_message_length, claim_message
 from container.client.aeron_cluster import AeronCluster as _AeronCluster, AsyncConnect
-from container.client.connect_steps cimport PROTOCOL_VERSION, response_channel_of, session_refusal
+from container.client.connect_steps cimport LATE_ANSWER_NS, PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.client_context import check_setting, context_of, limit_s
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
 from container.client.client_metrics import ClientMetrics
@@ -46,6 +46,7 @@ from container.version import client_info
 cdef enum:
     FRAGMENT_LIMIT = 64
     MAX_SENDS_OF_A_POLL = 64                    # of each kind of request, so that a poll is short
+    MAX_LATE = 65_536                           # requests given up unanswered that are remembered
     HEADER_LENGTH = codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET
 
     SESSION_CONNECTING = 0                      # PooledSessionState
@@ -196,6 +197,11 @@ cdef class SessionPool(FragmentHandler):
     cdef dict _sessions                         # PooledSession by cluster session id
     cdef dict _by_correlation_id                # those that wait for an answer
     cdef dict _asked_before                     # the same, for requests to an earlier leader
+    cdef dict _late                             # correlation ids (value: None) of requests given up unanswered
+    cdef bint _is_closing                       # nothing but late answers is read any more
+    cdef int64_t _close_deadline_ns             # of that
+    cdef int64_t _answer_deadline_ns            # of the next late answer
+    cdef Py_ssize_t _under_way                  # requests that were, when that was set
     cdef object _to_send                        # deque of those whose request is not sent yet
     cdef object _to_close                       # deque of the ids of closed sessions whose request is not sent yet
     cdef list _deadlines                        # heap of (deadline, sequence number, PooledSession) of attempts
@@ -249,6 +255,7 @@ cdef class SessionPool(FragmentHandler):
         pool._sessions = {}
         pool._by_correlation_id = {}
         pool._asked_before = {}
+        pool._late = {}
         pool._to_send = deque()
         pool._to_close = deque()
         pool._deadlines = []
@@ -355,7 +362,8 @@ cdef class SessionPool(FragmentHandler):
     def open_all(self, Py_ssize_t count):
         """Connect ``count`` sessions and return them (list); poll and idle meanwhile.
 
-        Each one's message timeout begins when its turn comes. When one fails, close all and raise its error.
+        Each one's message timeout begins when its turn comes. When one fails, close all and raise its error, as soon as
+        none can open late: the requests that are under way are answered, or no answer has come for 1 s.
         """
         cdef list sessions = []
         cdef PooledSession session
@@ -372,8 +380,35 @@ cdef class SessionPool(FragmentHandler):
         except BaseException:
             for session in sessions:
                 session.close()
+            if sessions and not self.cluster._is_polling:
+                self._await_late_answers()
             raise
         return sessions
+
+    cdef int _await_late_answers(self) except -1:
+        # Sessions that were closed while their request was under way may open yet; a poll closes each that does.
+        cdef PooledSession session
+        cdef int64_t deadline_ns = self._now_ns() + <int64_t> self._context.message_timeout_ns
+        self._under_way = 0
+        while not self._is_closed and self._awaits_answers() and self._now_ns() < deadline_ns:
+            if all([session._state != SESSION_CLOSED for session in self._by_correlation_id.values()]):
+                break
+            self.cluster._idle.idle(self.poll())
+        return 0
+
+    cdef bint _awaits_answers(self) except -1:
+        # Whether requests are under way and the leader still answers: one that has sent no answer for so long may never.
+        cdef int64_t now_ns = self._now_ns()
+        if len(self._by_correlation_id) != self._under_way:
+            self._under_way = len(self._by_correlation_id)
+            self._answer_deadline_ns = now_ns + min(
+                <int64_t> LATE_ANSWER_NS, <int64_t> self._context.message_timeout_ns)
+        return self._under_way > 0 and self._can_hear() and now_ns < self._answer_deadline_ns
+
+    cdef bint _can_hear(self) except -1:
+        # Whether there is a leader that may answer.
+        return (not self.cluster.is_closed and self.cluster._publication is not None
+                and self.cluster._publication.is_connected())
 
     cdef int64_t _now_ns(self) except? -1:
         return self.cluster._client.clock.nano_time()
@@ -434,11 +469,19 @@ cdef class SessionPool(FragmentHandler):
             deadline_ns, _, session = heappop(self._deadlines)
             if session._deadline_ns != deadline_ns:
                 continue                                # of an attempt that has ended
-            self._by_correlation_id.pop(session._correlation_id, None)
+            if self._by_correlation_id.pop(session._correlation_id, None) is not None:
+                self._expect_late(session._correlation_id)
             if session._state == SESSION_CONNECTING:
                 self._fail(session, TimedOutError(
                     f"pooled session: no answer to its connect request within {self._context.message_timeout:g} s from "
                     f"member {self.cluster.leader_member_id}"))
+        return 0
+
+    cdef int _expect_late(self, int64_t correlation_id) except -1:
+        # Nobody waits for that answer any more. A session that it opens after all is closed.
+        self._late[correlation_id] = None
+        if len(self._late) > MAX_LATE:
+            del self._late[next(iter(self._late))]
         return 0
 
     cdef int _send_requests_again(self) except -1:
@@ -451,9 +494,10 @@ cdef class SessionPool(FragmentHandler):
         self._silence_ns = now_ns + self.cluster.new_leader_timeout_ns
         self._news.append(("on_leader_changed", (self.cluster.leader_member_id, self._leadership_term_id)))
         self._asked_before |= self._by_correlation_id
-        self._asked_before = {
-            correlation_id: session for correlation_id, session in self._asked_before.items()
-            if session._deadline_ns > now_ns}
+        for correlation_id, session in list(self._asked_before.items()):
+            if session._deadline_ns <= now_ns:
+                del self._asked_before[correlation_id]
+                self._expect_late(correlation_id)
         self._by_correlation_id.clear()
         for session in reversed(unanswered):
             self._queue(session, True)
@@ -588,6 +632,7 @@ cdef class SessionPool(FragmentHandler):
                 self._queue(session, True)
         self._by_correlation_id.clear()
         self._asked_before.clear()
+        self._late.clear()
         self._keep_alives.clear()
         return 0
 
@@ -649,7 +694,7 @@ cdef class SessionPool(FragmentHandler):
         cdef Publication publication = self.cluster._publication
         cdef int64_t result = 0
         self.cluster._check_thread()
-        if session._state != SESSION_CONNECTED or publication is None or self.cluster._is_settling:
+        if session._state != SESSION_CONNECTED or publication is None or self.cluster._is_settling or self._is_closing:
             return CLOSED if session._state == SESSION_CLOSED else NOT_CONNECTED
         gather_vectors(&vectors, buffers)
         try:
@@ -675,7 +720,7 @@ cdef class SessionPool(FragmentHandler):
         buffer_claim._check_free()
         if length < 0:
             raise ValueError(f"length must not be negative: {length}")
-        if session._state != SESSION_CONNECTED or publication is None or self.cluster._is_settling:
+        if session._state != SESSION_CONNECTED or publication is None or self.cluster._is_settling or self._is_closing:
             return CLOSED if session._state == SESSION_CLOSED else NOT_CONNECTED
         memcpy(self._session_header, self.cluster._session_header, HEADER_LENGTH)
         codec.session_message_header_put_cluster_session_id(self._session_header, session.cluster_session_id)
@@ -799,9 +844,11 @@ cdef class SessionPool(FragmentHandler):
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef MessageHeader message
-        if self.cluster._new_leader is not None:
+        if self.cluster._new_leader is not None and not self._is_closing:
             return ACTION_ABORT
         if sbe_read_header(buffer, length, &message) >= 0 and message.schema_id == codec.CLUSTER_SCHEMA_ID:
+            if self._is_closing and message.template_id != codec.SESSION_EVENT_TEMPLATE_ID:
+                return ACTION_CONTINUE
             if message.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
                 return self._on_message(buffer, length, header)
             if message.template_id == codec.SESSION_EVENT_TEMPLATE_ID:
@@ -846,6 +893,13 @@ cdef class SessionPool(FragmentHandler):
             self._on_answer(session, codec.session_event_cluster_session_id(&event),
                             codec.session_event_leadership_term_id(&event), code, detail)
             return True
+        if codec.session_event_correlation_id(&event) in self._late:
+            del self._late[codec.session_event_correlation_id(&event)]
+            if code == codec.EVENT_CODE_OK:
+                self._send_close_request(codec.session_event_cluster_session_id(&event))
+            return True
+        if self._is_closing:
+            return True
         session = self._sessions.get(codec.session_event_cluster_session_id(&event))
         if session is None and codec.session_event_cluster_session_id(&event) != self.cluster.cluster_session_id:
             return False
@@ -866,7 +920,7 @@ cdef class SessionPool(FragmentHandler):
 
     cdef int _on_answer(
             self, PooledSession session, int64_t cluster_session_id, int64_t term, int code, str detail) except -1:
-        if session._state != SESSION_CONNECTING:     # closed meanwhile, or connected by another answer
+        if session._state != SESSION_CONNECTING or self._is_closing:    # or connected by another answer
             return self._send_close_request(cluster_session_id) if code == codec.EVENT_CODE_OK else 0
         session._challenge = None
         if code == codec.EVENT_CODE_OK:
@@ -972,17 +1026,6 @@ cdef class SessionPool(FragmentHandler):
             sent += 1
         return <int> sent
 
-    cdef int _await_close_requests(self) except -1:
-        # For as long as there is a leader that may take them, and for the message timeout at most.
-        cdef int64_t deadline_ns = self._now_ns() + <int64_t> self._context.message_timeout_ns
-        while True:
-            self._send_close_requests(MAX_SENDS_OF_A_POLL)
-            if (not self._to_close or self.cluster.is_closed or self.cluster._publication is None
-                    or not self.cluster._publication.is_connected() or self._now_ns() >= deadline_ns):
-                return 0
-            PyErr_CheckSignals()
-            self.cluster._invoke()
-
     cdef int _close_all(self, object error) except -1:
         # error: why (an exception), which each session has from now on if it did not close by itself.
         cdef PooledSession session
@@ -1009,35 +1052,62 @@ cdef class SessionPool(FragmentHandler):
 
     cdef int _check_open(self) except -1:
         self.cluster._check_thread()
-        if self._is_closed:
-            raise ClosedError(f"the pool is closed: {self.close_reason}")
+        if self._is_closed or self._is_closing:
+            raise ClosedError(f"the pool is closed: {self.close_reason or CLOSED_BY_US}")
         return 0
 
     def close(self):
         """End all sessions, which reaches the cluster if there is a leader, and close what the connect opened.
 
-        While the leader's stream is full, wait for it, for the message timeout at most. Nothing happens the second
+        While the leader's stream is full wait for it, for the message timeout at most; while sessions are being opened,
+        until they are or no answer has come for 1 s: one that opens late is closed as well. Nothing happens the second
         time. Raise ClusterError from a listener's callback, and on another thread.
         """
         self._close_because(ClosedError(CLOSED_BY_US))
 
     def _close_because(self, error):
         """As :meth:`close`, for another reason (an exception)."""
-        if self.cluster._parent_id != 0:
-            return                                      # a forked child's
-        self.cluster._check_thread()
-        if self._is_closed:
+        if not self._begin_close():
             return
-        if self.cluster._is_polling:
-            raise ClusterError("close() of a pool must not be called from a listener's callback")
         try:
-            self._to_close.extend([session.cluster_session_id for session in self._sessions.values()])
-            self._await_close_requests()
-        except ClusterError:
-            pass                                        # unsent: the cluster times the sessions out
+            while not self._poll_close():
+                PyErr_CheckSignals()
+                self.cluster._idle.idle(0)
         finally:
             self._close_all(error)
         self._report()
+
+    def _begin_close(self):
+        """Begin to end all sessions; False when the pool is closed already. :meth:`_poll_close` goes on with it."""
+        if self.cluster._parent_id != 0:
+            return False                                # a forked child's
+        self.cluster._check_thread()
+        if self._is_closed:
+            return False
+        if self.cluster._is_polling:
+            raise ClusterError("close() of a pool must not be called from a listener's callback")
+        if not self._is_closing:
+            self._is_closing = True
+            self._under_way = 0
+            self._close_deadline_ns = self._now_ns() + <int64_t> self._context.message_timeout_ns
+            self._to_close.extend([session.cluster_session_id for session in self._sessions.values()])
+        return True
+
+    def _poll_close(self):
+        """Send close requests, also for sessions that open now. True when all is done, or cannot be. Never wait."""
+        try:
+            if self._connecting is not None and not self._connecting._poll_end():
+                return False
+            if self.cluster.is_closed:
+                return True
+            self.cluster._invoke()
+            if self._by_correlation_id:
+                self.cluster._subscription.controlled_poll(self.cluster._assembler, FRAGMENT_LIMIT)
+            self._send_close_requests(MAX_SENDS_OF_A_POLL)
+        except ContainerError:
+            return True                                 # unsent: the cluster times the sessions out
+        return (not (self._to_close or self._awaits_answers()) or not self._can_hear()
+                or self._now_ns() >= self._close_deadline_ns)
 
 
 seal((PooledSession, SessionPool))
