@@ -127,7 +127,7 @@ _STORED = "it stores and reads files of two environments: tests/test_diff.py com
 _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/system/test_cluster_faults.py does that"
 
 PLAN: dict[str, Plan] = {
-    "CONTRIBUTING.md: What a change is (plain)": NoCode("a message of a commit"),
+    "CONTRIBUTING.md: What makes a change complete (plain)": NoCode("a message of a commit"),
     "CONTRIBUTING.md: A release (sh)": Elsewhere(
         "tests/system/test_wheel.py::test_a_service_runs_from_the_wheel_alone_and_java_s_client_is_served"
     ),
@@ -176,7 +176,7 @@ PLAN: dict[str, Plan] = {
     "docs/client.md: Blocking (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: Requests (python)": Runs("cluster"),
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
-    "docs/client.md: A client that connects again (python)": Runs("cluster", replaced=_HOSTS),
+    "docs/client.md: A client that reconnects (python)": Runs("cluster", replaced=_HOSTS),
     "docs/client.md: Metrics (python)": Runs("cluster"),
     "docs/client.md: Errors (python)": Runs("cluster", prints="b'four="),
     "docs/client.md: Pool (python)": Runs("cluster", prints="b'error", endless=True, replaced={**_HOSTS, "5000": "8"}),
@@ -186,8 +186,9 @@ PLAN: dict[str, Plan] = {
         "tests/test_cython_service.py::test_the_service_of_the_document_works"
     ),
     "docs/cython.md: Services in Cython (sh)": Commands(),
-    "docs/design/client-resilience.md: A client that survives: it connects again, and what waits is sent or fails "
-    "(plain)": NoCode("a diagram"),
+    "docs/design/client-resilience.md: A client that reconnects: each waiting message is sent or fails (plain)": NoCode(
+        "a diagram"
+    ),
     "docs/design/pipeline.md: The pipeline: decisions (plain)": NoCode("a diagram"),
     "docs/design/recordings.md: Recordings: from an archive's files to Arrow columns (plain)": NoCode("a diagram"),
     "docs/design/storage.md: Storage: one seam, real files and a simulated disk (python)": Runs("memory"),
@@ -239,7 +240,7 @@ PLAN: dict[str, Plan] = {
     "docs/security.md: Ask clients for a secret (toml)": Elsewhere(
         "tests/test_security.py::test_the_guard_of_the_document_lets_in_who_knows_the_secret_and_the_node_s_own"
     ),
-    "docs/security.md: Say who may do what (toml)": Elsewhere(
+    "docs/security.md: Authorise requests (toml)": Elsewhere(
         "tests/test_security.py::test_operators_of_the_document_may_ask_for_a_snapshot_and_others_may_not"
     ),
     "docs/settings.md: Settings (toml)": Elsewhere(

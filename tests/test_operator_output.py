@@ -158,7 +158,7 @@ def test_the_document_has_the_fields_and_every_word() -> None:
     text = operator_document.DOCUMENT.read_text(encoding="utf-8")
     chapter = text[text.index(operator_document.HEADING) :]
     assert chapter == operator_document.fields_markdown(), "run python -m tests.operator_document"
-    table = text[text.index("## Words") : text.index("## Changes")]
+    table = text[text.index("## Commands") : text.index("## Changes")]
     for word in WORDS:
         *_, last = word.split()
         assert re.search(rf"`({word}|{last})`", table), word

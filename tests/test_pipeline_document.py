@@ -33,7 +33,7 @@ def test_every_option_is_in_the_table() -> None:
 def test_every_check_of_an_audit_is_in_the_tables_of_what_it_compares_and_of_what_it_misses() -> None:
     checks = pytest.importorskip("container.pipeline.audit").CHECKS
     tables = TEXT.split("### Audit")[1].split("\n### ")[0].split("| check | ")[1:]
-    assert [table.partition(" |")[0] for table in tables] == ["what is compared", "missing, and a finding"]
+    assert [table.partition(" |")[0] for table in tables] == ["comparison", "missing data that is a finding"]
     for table in tables:
         rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.M)
         assert tuple(name for name, _ in rows) == checks
@@ -45,7 +45,7 @@ def test_every_check_of_an_audit_is_in_the_tables_of_what_it_compares_and_of_wha
 
 
 def test_what_can_be_missing_or_wrong_has_its_tests() -> None:
-    table = TEXT.split("## What can be missing or wrong")[1].split("\n## ")[0]
+    table = TEXT.split("## Missing or wrong data")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py"))
     assert rows
@@ -57,7 +57,7 @@ def test_what_can_be_missing_or_wrong_has_its_tests() -> None:
 
 
 def test_the_table_of_what_can_be_wrong_names_each_view_and_each_command() -> None:
-    chapter = TEXT.split("## What can be missing or wrong")[1].split("\n## ")[0]
+    chapter = TEXT.split("## Missing or wrong data")[1].split("\n## ")[0]
     assert [name for name in VIEWS if f"`{name}`" not in chapter] == []
     for command in ("ingest", "audit", "replay", "diff", "analytics"):
         assert re.search(rf"\b{command}\b", chapter), f"the table says nothing of {command}"

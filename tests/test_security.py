@@ -111,7 +111,7 @@ class AdminAnswers(EgressListener):
 def test_operators_of_the_document_may_ask_for_a_snapshot_and_others_may_not(
     port: int, users_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = tomllib.loads(all_blocks()["docs/security.md: Say who may do what (toml)"].text)
+    settings = tomllib.loads(all_blocks()["docs/security.md: Authorise requests (toml)"].text)
     parts = {part: settings[part] for part in ("archive", "consensus_module")}
     monkeypatch.setenv(guard.USERS_VARIABLE, str(users_file))
     monkeypatch.setenv(roles.OPERATORS_VARIABLE, USER)

@@ -228,20 +228,20 @@ def settings_markdown() -> str:
 _MARKDOWN_HEAD = """\
 # Settings
 
-Look up here every setting: its name, what it does, its default. The function
+Configure every part: each table lists the settings with their default and effect. The function
 `container.settings.container_table.settings_markdown()` generates this page; a test compares them.
 
-Give a setting of a service container in one of four ways. The first of these that is given counts:
+You can give a service container's settings in these ways. The first in this list wins:
 
 1. a keyword of `ClusteredServiceContainer.launch()`, `container.run()` or `ClusteredServiceContainer.Context`, or an
    option of `aeron-cluster run`: `service_id`, `--service-id 1`;
 2. an environment variable: `AERON_CLUSTER_SERVICE_ID`;
 3. a key of a TOML file: `service_id = 1`.
 
-Name the TOML file by `config_file=`, `--config` or `AERON_CLUSTER_CONFIG_FILE`. It holds the settings at its top level,
-and no other keys but Aeron's properties. It has at most 64 KiB, and a key at most 16 parts. An empty variable counts as
-not given. A variable that looks like the cluster's or the archive's, but is unknown, is logged with the nearest name.
-Such a file:
+Name the TOML file with `config_file=`, `--config` or `AERON_CLUSTER_CONFIG_FILE`. It has the settings at its top level,
+and no other keys except Aeron's properties. The limits are 64 KiB for the file and 16 parts for a key. An empty
+variable counts as not given. An unknown variable that looks like the cluster's or the archive's is logged with the
+nearest name. An example:
 
 ```toml
 cluster_dir = "/var/lib/auction"
@@ -250,16 +250,16 @@ cycle_threshold_ns = "50ms"
 idle_strategy = "backoff(10,20,1us,50us)"
 ```
 
-Variables mirror Aeron's system properties: `aeron.cluster.service.id` is `AERON_CLUSTER_SERVICE_ID`. The file may have
+Variables mirror Aeron's system properties: `aeron.cluster.service.id` is `AERON_CLUSTER_SERVICE_ID`. The file may use
 the properties themselves: as quoted keys, `"aeron.cluster.service.id" = 1`, or as nested tables, `service.id = 1` in
-`[aeron.cluster]`. A file whose name ends with `.properties` is read as Java reads it; `--properties` is another name of
+`[aeron.cluster]`. A file whose name ends with `.properties` is read as Java reads it; `--properties` is an alias of
 `--config`. A property without effect is logged; an unknown property is an error ([from Java](from-java.md)).
 
-`cluster_dir` and `archive_dir` must be given. The commands, and `container.run()`, refuse a directory that is not
-there: a mistyped path, or a disk that is not mounted, would begin an empty member. Make it with `mkdir` for a first
-start. `launch()` makes it.
+`cluster_dir` and `archive_dir` are required. The commands, and `container.run()`, refuse a missing directory: a
+mistyped path, or an unmounted disk, would start an empty member. Run `mkdir` before the first start. `launch()` creates
+the directory.
 
-Durations are whole numbers, or text with a unit: `500ns`, `100us`, `2ms`, `1s`. Sizes are bytes, or text with
+Durations are whole numbers, or strings with a unit: `500ns`, `100us`, `2ms`, `1s`. Sizes are bytes, or strings with
 `k`, `m` or `g`. Idle strategies are `noop`, `busy_spin` (also `spin`), `yield`, `sleep` and `backoff`. The last two
 take parameters: `sleep(100us)`, `backoff(10,20,1us,50us)` (spins, yields, shortest and longest park). `sleep-ns` and
 `sleep-ms` are accepted as well.
@@ -293,7 +293,7 @@ _BACKUP_HEAD = """
 
 `ClusterBackup.launch()` and `aeron-cluster backup` ([disaster recovery](operations.md#disaster-recovery)) take a
 backup's settings in the same way; `AERON_CLUSTER_BACKUP_CONFIG_FILE` names the file. Names and defaults are upstream's,
-except the response channel of a member's archive, which must be given there, and the credentials' class.
+except the response channel of a member's archive, which upstream requires, and the class of the credentials.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""
@@ -302,7 +302,7 @@ _NODE_HEAD = """
 ## A node
 
 These are the keys of `node.toml` for `aeron-cluster node --config node.toml`, and keywords of `container.launch_node()`
-except where noted. [Three machines](deployment.md) has a whole file.
+except where noted. [Three machines](deployment.md) shows a complete file.
 
 | key | default | meaning |
 | --- | --- | --- |"""
