@@ -93,6 +93,7 @@ class ScriptedHost:
     persisted: int = -1
     ends: dict[int, int] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
+    left_out: bool = False
     prepared: int | Exception | None = -1
     publication: int | Exception | None = SESSION_ID
     joined_as_leader: bool = True
@@ -280,6 +281,10 @@ class ScriptedHost:
 
     def last_filled_term(self, term: int) -> int:
         return max((each for each in self.bases if self.bases[each] < self.bases[term]), default=-1)
+
+    def is_left_out(self, term: int) -> bool:
+        del term
+        return self.left_out
 
     def drop_empty_terms(self, first_term: int) -> int:
         self.note("drop_empty_terms", first_term)

@@ -1624,6 +1624,73 @@ def test_a_member_whose_recording_log_does_not_say_what_is_recorded_follows_nobo
     assert not scene.sent("canvass_to")
 
 
+# What a backup has copied: its recording log leaves out the terms between that of its snapshot and its last one
+
+BACKUPS: dict[str, tuple[int, tuple[int, int, int], str, list[tuple[int, ...]]]] = {
+    "it has something of the last term": (5, (6, 100, 120), "new_log_replication", [(0, RECORDING_ID, 100)]),
+    "it leads the last term": (5, (-1, -1, -1), "new_log_replication", [(0, RECORDING_ID, 120)]),
+    "it leads the last term in its election": (5, (5, 120, -1), "new_log_replication", [(0, RECORDING_ID, 120)]),
+    "it has nothing of that": (5, (5, 100, 100), "canvass_to", [(0, 2, 80, 5)]),
+    "the message is of its own log": (4, (6, 60, 100), "canvass_to", [(0, 5, 80, 5)]),
+    "it goes on in the term before": (2, (6, 100, -1), "drop_empty_terms", [(3,)]),
+    "a term that was left out began there": (2, (4, 80, 100), "drop_empty_terms", [(5,)]),
+    "another one began there": (2, (6, 80, 100), "new_log_replication", [(0, RECORDING_ID, 100)]),
+}
+
+
+def restored(*, append: int = 80) -> Scene:
+    """A member with terms 2 and 5, that a backup had, in CANVASS: its recording log says nothing of 3 and 4."""
+    scene = Scene(term=5, base=80, position=30, append=append)
+    scene.host.bases, scene.host.left_out = {2: 40, 5: 80}, True
+    scene.canvassed()
+    return scene
+
+
+@pytest.mark.parametrize("case", BACKUPS)
+def test_a_log_that_a_backup_has_copied_goes_by_its_last_term(case: str) -> None:
+    """The leader of that had all of it, and so has who has something of that."""
+    log_term, following, name, calls = BACKUPS[case]
+    scene = restored()
+    term = 5 if case.startswith("it leads") else 7
+    scene.hear_new_term(log_term=log_term, term=term, base=120, following=following, commit=30)
+    scene.step()
+    assert (scene.sent(name), scene.sent("begin_truncation")) == (calls, [])
+
+
+@pytest.mark.parametrize("following", [(3, 60, 100), (2, 40, 40)])
+def test_nothing_that_a_backup_has_copied_is_taken_back(following: tuple[int, int, int]) -> None:
+    """The leader has nothing of the last term. In its log the term before ends earlier than here."""
+    scene = restored()
+    scene.hear_new_term(log_term=2, term=7, base=120, following=following, commit=30)
+    assert (scene.state, scene.sent("begin_truncation"), scene.sent("drop_empty_terms")) == ("INIT", [], [])
+    assert "no term in the recording log says what is recorded up to 80" in str(scene.host.errors[-1])
+
+
+def test_a_log_that_a_backup_has_copied_is_looked_for_in_no_older_term_of_upstreams_leader() -> None:
+    scene = restored()
+    scene.hear_new_term(log_term=4, term=7, base=150, following=(5, 120, 140), version=-1)
+    assert (scene.state, scene.sent("canvass_to"), scene.sent("drop_empty_terms")) == ("CANVASS", [], [])
+    scene.hear_new_term(log_term=5, term=7, base=150, following=(6, 140, 150), version=-1)
+    scene.step()
+    assert (scene.sent("canvass_to"), scene.sent("new_log_replication")) == ([], [(0, RECORDING_ID, 140)])
+
+
+@pytest.mark.parametrize("append", [80, 90])
+@pytest.mark.parametrize("version", [NATIVE_PROTOCOL_VERSION, -1])
+def test_a_member_copies_what_comes_before_the_term_that_it_has_recorded(append: int, version: int) -> None:
+    """A backup knows where the last term begins, and its copy ends before; or a crash cut a copy short."""
+    scene = restored(append=append)
+    scene.hear_new_term(log_term=5, term=5, base=120, position=140, commit=30, version=version)
+    scene.step()
+    assert scene.sent("new_log_replication") == [(0, RECORDING_ID, 120)]
+    assert scene.host.replication is not None
+    scene.host.replication.position, scene.host.replication.is_done = 120, True
+    scene.step()
+    assert (scene.state, scene.sent("ensure_term")) == ("CANVASS", [(5, 80, 5, 80, -1)]), "the term goes on"
+    scene.hear_new_term(log_term=5, term=5, base=120, position=140, commit=120, version=version)
+    assert scene.state == "FOLLOWER_REPLAY"
+
+
 def test_a_member_that_is_about_to_nominate_itself_compares_its_log_with_that_of_the_leader_it_voted_for() -> None:
     scene = Scene(term=5, base=80, position=80)
     scene.host.bases = {2: 40, 5: 80}
@@ -1958,6 +2025,7 @@ def test_the_leader_that_dies_beside_the_jar_has_all_that_a_leader_asks_its_host
         "first_empty_term",
         "is_catching_up",
         "is_catchup_near_live",
+        "is_left_out",
         "last_filled_term",
         "log_join_position",
         "new_log_replication",

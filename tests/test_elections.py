@@ -185,6 +185,49 @@ def test_a_log_before_an_empty_term_that_the_leader_has_something_of_is_taken_ba
     cluster.oracle.check_end(cluster.nodes)
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("length", [18, 20])
+@pytest.mark.parametrize("kinds", ["NNN", "NJN", "JJN", "NNNNN"])
+def test_a_member_that_is_restored_from_a_backup_takes_nothing_back(kinds: str, length: int, is_late: bool) -> None:
+    """Its recording log leaves terms out, and has nothing of its last one. All of its log is committed."""
+    cluster = scenes.one_is_restored_from_a_backup(kinds, length, is_late=is_late)
+    assert scenes.is_led(cluster)
+    assert not [each for each in cluster.history if "truncating the log" in each]
+    cluster.oracle.check_end(cluster.nodes)
+
+
+def test_a_member_that_is_restored_from_a_backup_has_what_was_committed_when_its_leader_dies() -> None:
+    """Else the third one, which was away, elects it without that."""
+    cluster = scenes.the_leader_dies_of_one_that_is_restored_from_a_backup()
+    leader = cluster.leader()
+    assert leader is cluster.nodes[2]
+    assert leader.disk.entries[:20] == cluster.oracle.committed[:20]
+
+
+@pytest.mark.parametrize("lengths", [(20, 20, 20), (18, 18, 18), (20, 18, 18), (18, 20, 18)])
+def test_members_that_are_all_restored_from_a_backup_have_a_leader(lengths: tuple[int, ...]) -> None:
+    cluster = scenes.restored_from_a_backup("NNN", 20, 0, 1, 2)
+    cluster.oracle.committed = cluster.oracle.committed[: sorted(lengths)[1]]
+    for node, length in zip(cluster.nodes, lengths, strict=True):
+        del node.disk.entries[length:]
+        node.start()
+    assert scenes.run_until(cluster, lambda: scenes.is_led(cluster)) < 20 * S
+    leader = cluster.leader()
+    assert leader is not None
+    assert all(node.disk.entries == leader.disk.entries[: len(node.disk.entries)] for node in cluster.nodes)
+
+
+@pytest.mark.parametrize("length", [18, 20])
+def test_nothing_of_a_backup_is_taken_back_where_its_last_term_was_never_opened(length: int) -> None:
+    """A leader that has nothing of that term may name an older one that it followed: so the member reports that."""
+    cluster = scenes.the_term_of_a_backup_was_never_opened(length)
+    *others, last = cluster.nodes
+    assert cluster.leader() in others
+    assert not [each for each in cluster.history if "truncating the log" in each]
+    assert any("no term in the recording log says what is recorded up to" in each for each in cluster.history)
+    assert len(last.disk.entries) == length
+
+
 @pytest.mark.parametrize("kinds", ["NNN", "NNNN", "NNNNN"])
 def test_an_appointed_leader_leads_though_one_has_a_log_of_a_newer_term(kinds: str) -> None:
     """Which no quorum has: it refuses the only one that may lead, and upstream's candidates never win then."""

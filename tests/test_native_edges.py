@@ -15,6 +15,7 @@ from container.consensus import channels
 from container.consensus.cluster_member import ClusterMember
 from container.consensus.election_host import APPEND_POSITION_FLAG_CATCHUP, APPEND_POSITION_FLAG_NONE, ElectionState
 from container.errors import AgentTermination, ClusterError
+from container.files.recording_log import RecordingLog
 from container.storage.storage_seam import CREATE
 from container.testing.memory import transport_probe as seam
 from container.testing.memory.memory_transport import PublicationInfo
@@ -670,6 +671,51 @@ def test_a_member_that_was_wiped_goes_on_with_a_backup_of_another_where_the_fron
     client.message(b"after")
     world.await_read(b"after")
     assert payloads(wiped) == [b"later", b"after"]
+
+
+@pytest.mark.parametrize("has_other_leader", [False, True])
+def test_a_member_that_is_restored_from_a_backup_takes_back_nothing_of_it(has_other_leader: bool) -> None:
+    """The backup's recording log has its snapshot's term and its leader's, and its log ends before that one."""
+    world, _, _ = scene()
+
+    def lead_anew(payload: bytes) -> MemberWorld:
+        """Have another one lead, with the one that did as a follower."""
+        [former] = world.leaders
+        former.die()
+        world.await_leader()
+        former.come_back()
+        newer = world.await_leader()
+        world.client(newer).message(payload)
+        world.await_read(payload)
+        return newer
+
+    lead_anew(b"two")
+    copied = others(world, lead_anew(b"three"))[0]
+    copied.leave()
+    archive, cluster = backup_of(copied.disk), backup_of(copied.cluster_disk)
+    copied.come_back()
+    leader = lead_anew(b"four")
+    last = leader.context.recording_log.find_last_term()
+    assert last is not None
+    log = RecordingLog.open(cluster.process(), "/cluster", create=False, file_sync_level=1)
+    for entry in log.entries[1:]:
+        log.remove_entry(entry.leadership_term_id, entry.entry_index)
+    log.commit_log_position(log.entries[0].leadership_term_id, -1)
+    log.append_term(last.recording_id, last.leadership_term_id, last.term_base_log_position, last.timestamp)
+    log.force()
+    log.close()
+    if has_other_leader:
+        leader = lead_anew(b"five")
+    restored = others(world, leader)[0]
+    restored.die()
+    restored.wipe()
+    restored.disk, restored.cluster_disk = archive, cluster
+    restored.errors.clear()
+    restored.come_back()
+    world.client(leader).message(b"last")
+    world.await_read(b"last")
+    assert payloads(restored) == [b"one", b"two", b"three", b"four", *([b"five"] * has_other_leader), b"last"]
+    assert not restored.report_of("truncating the log")
 
 
 @pytest.mark.parametrize("is_to_leader", [True, False])

@@ -540,6 +540,26 @@ def test_a_term_that_a_backup_has_left_out_is_not_known_to_be_empty() -> None:
     assert log.find_empty_term(7) is None
 
 
+def test_the_end_of_a_log_is_of_a_term_that_a_backup_has_left_out() -> None:
+    log = take(new_storage())
+    for term_id, base in ((4, 320), (5, 320), (8, 640), (9, 640), (11, 640), (12, 960)):
+        log.append_term(3, term_id, base, 1)
+    found = {entry.leadership_term_id for entry in log.entries if log.is_left_out(*_extent(entry))}
+    assert found == {4, 5, 8, 9, 11}, "the last one has a term at its side, and 9 and 11 begin where 8 does"
+
+
+def _extent(entry: RecordingLogEntry) -> tuple[int, int]:
+    return entry.leadership_term_id, entry.term_base_log_position
+
+
+@pytest.mark.parametrize("far", [2, MOST_MISSING_TERMS + 6, 1 << 31])
+def test_no_term_is_left_out_where_those_that_were_missed_are_empty(far: int) -> None:
+    log = take(new_storage())
+    ensure(log, -1, 0, 1, 320, -1)
+    ensure(log, -1, 0, far, 640, -1)
+    assert not any(log.is_left_out(*_extent(entry)) for entry in log.entries)
+
+
 def test_a_log_that_was_copied_before_its_first_term_was_known_is_of_the_term_before_it() -> None:
     log = take(new_storage())
     ensure(log, -1, 0, 1 << 31, 10_000, -1)
@@ -668,6 +688,7 @@ def test_a_crash_while_many_terms_are_dropped_leaves_some_of_them() -> None:
         log.mend(320)
         found = [each for each in terms(log) if each[0] > 4]
         left.add(len(found))
+        assert [term_id for term_id, _, _ in found] == [*range(5, 5 + len(found))], "the first ones"
         assert all(base == 320 for _, base, _ in found)
         assert log.drop_last_terms(5) == 4
         assert terms(log) == [(4, 0, -1)]

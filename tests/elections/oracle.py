@@ -13,6 +13,7 @@ recording log is ours, except for terms that one of upstream's had recorded so, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -219,13 +220,15 @@ class Oracle:
             common = min(len(node.disk.entries), len(leader.disk.entries))
             if node.disk.entries[:common] != leader.disk.entries[:common]:
                 raise Violation(f"the logs of members {node.id} and {leader.id} differ", "logs", blame)
-            for term in node.disk.terms:
+            for term, following in zip_longest(node.disk.terms, node.disk.terms[1:]):
                 if term.end == term.base or (node.is_java and term.id == -1):
                     continue
                 end = len(node.disk.entries) if term.end == -1 else term.end
+                # A backup leaves terms out.
+                last = term.id if following is None else following.id - 1
                 for index in range(term.base, min(end, len(node.disk.entries))):
                     found = node.disk.entries[index][0]
-                    if found != term.id and not (found < term.id and index < self.bases.get(term.id, 0)):
+                    if not term.id <= found <= last and not (found < term.id and index < self.bases.get(term.id, 0)):
                         raise Violation(
                             f"member {node.id} has recorded {term}, and {node.disk.entries[index]} at {index}",
                             "recording log",

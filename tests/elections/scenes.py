@@ -364,6 +364,80 @@ def one_has_as_empty_a_term_that_the_others_have_something_of(more: int) -> Clus
     return cluster
 
 
+def restored_from_a_backup(kinds: str, length: int, *restored: int) -> Cluster:
+    """A cluster that is down, and has committed all before 20 in four terms; some of it are restored from a backup.
+
+    The backup had a snapshot of term 0 and a leader of term 3, and its copy of the log has that length (entries). It
+    leaves the terms between them out. Nobody has anything of term 3.
+    """
+    cluster = cluster_with_log(kinds, 10)
+    cluster.oracle.bases |= {1: 10, 2: 16, 3: 20}
+    committed = list(cluster.nodes[0].disk.entries)
+    for term_id, count in ((1, 5), (2, 3)):
+        committed += [(term_id, 0), *((term_id, cluster.next_entry()) for _ in range(count))]
+    for node in cluster.nodes:
+        node.disk.entries, node.disk.candidate_term_id = list(committed), 3
+        node.disk.terms = [Term(0, 0, 10), Term(1, 10, 16), Term(2, 16, 20), Term(3, 20, -1)]
+        if node.id in restored:
+            node.disk.entries, node.disk.terms = committed[:length], [Term(0, 0, -1), Term(3, 20, -1)]
+    cluster.oracle.acknowledge(committed, 3, True)
+    return cluster
+
+
+def one_is_restored_from_a_backup(kinds: str, length: int, *, is_late: bool) -> Cluster:
+    """The last one is: its copy has that length (entries). Either all follow at the end, or 20 s have gone.
+
+    ``is_late``: the last one starts while the leader of its last term leads. Else it starts with the others, and they
+    have something of that term.
+    """
+    cluster = restored_from_a_backup(kinds, length, len(kinds) - 1)
+    *others, last = cluster.nodes
+    if is_late:
+        for node in others:
+            node.start()
+        assert run_until(cluster, lambda: cluster.leader() is not None) < LIMIT_NS
+        leader = cluster.leader()
+        assert leader is not None
+        last.disk.terms[-1].id = last.disk.candidate_term_id = leader.leadership_term_id
+    else:
+        for node in others:
+            node.disk.entries.append((3, 0))
+    for node in cluster.nodes:
+        if not node.is_up:
+            node.start()
+    run_until(cluster, lambda: is_led(cluster), 20 * S)
+    return cluster
+
+
+def the_leader_dies_of_one_that_is_restored_from_a_backup() -> Cluster:
+    """Member 1 was away since term 1, and member 0 dies once it has led member 2, which has all that is committed."""
+    cluster = restored_from_a_backup("NNN", 20, 2)
+    leader, behind, last = cluster.nodes
+    del behind.disk.entries[12:], behind.disk.terms[2:]
+    behind.disk.terms[-1].end, behind.disk.candidate_term_id = -1, 1
+    leader.start()
+    last.start()
+    run_until(cluster, lambda: len(last.disk.entries) != 20, 20 * S)
+    leader.crash()
+    behind.start()
+    run_until(cluster, lambda: is_led(cluster), 20 * S)
+    return cluster
+
+
+def the_term_of_a_backup_was_never_opened(length: int) -> Cluster:
+    """The last one is restored from a backup, and the others have a term behind its last one, which is empty there."""
+    cluster = restored_from_a_backup("NNN", length, 2)
+    for node in cluster.nodes[:2]:
+        node.disk.terms[-1:] = [Term(3, 20, 20), Term(4, 20, -1)]
+        node.disk.entries.append((4, 0))
+        node.disk.candidate_term_id = 4
+    cluster.oracle.bases[4] = 20
+    for node in cluster.nodes:
+        node.start()
+    run_until(cluster, lambda: is_led(cluster), 20 * S)
+    return cluster
+
+
 def one_refuses_the_appointed(kinds: str) -> Cluster:
     """The last member, that all others have outlived, led a term that nobody heard of. Member 0 is appointed now."""
     cluster = cluster_with_log(kinds, 20, appointed=0)

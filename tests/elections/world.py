@@ -498,6 +498,12 @@ class Member:
         before = [term for term in self.disk.terms if term.id < leadership_term_id and term.base < position]
         return before[-1].id if before and before[-1].end == position else -1
 
+    def is_left_out(self, leadership_term_id: int) -> bool:
+        base = self.base_of_term(leadership_term_id)
+        before = [term for term in self.disk.terms if term.id < leadership_term_id and term.base < base]
+        following = next((term.id for term in self.disk.terms if term.base >= base), leadership_term_id)
+        return before[-1].id + 1 != following if before else base > 0
+
     def base_of_term(self, leadership_term_id: int) -> int:
         return next((term.base for term in self.disk.terms if term.id == leadership_term_id), -1)
 

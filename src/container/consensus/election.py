@@ -799,6 +799,7 @@ class Election:
             and next_base > self.append_position
             and message.leadership_term_id > self.log_leadership_term_id
             and self._is_last_term_empty()
+            and not self._is_left_out()
         ):
             # Nothing of this member's last term is here, and upstream's leader does not say whether that is in its log,
             # or is one of those that its recording log leaves out. It says where it begins there when asked before it.
@@ -847,6 +848,9 @@ class Election:
         self.notified_commit_position = max(self.notified_commit_position, message.commit_position)
         if self.append_position >= message.term_base_log_position:
             self._enter(_S.FOLLOWER_REPLAY, now_ns, "")
+        elif message.next_leadership_term_id == NULL_VALUE and message.leadership_term_id == last_term:
+            # A backup's copy names this term, and ends before it. It may also have been cut short here.
+            self._replicate(last_term, NULL_POSITION, message.term_base_log_position, now_ns)
         elif message.next_leadership_term_id == NULL_VALUE:
             raise ClusterError(
                 f"invalid NewLeadershipTerm: this member has recorded up to {self.append_position}, before the base of "
@@ -864,12 +868,20 @@ class Election:
             message.protocol_version == NULL_VALUE
             and message.log_leadership_term_id + 1 == message.next_leadership_term_id
             and self._is_last_term_empty()
+            and not self._is_left_out()
             and message.next_leadership_term_id in (self.log_leadership_term_id, self._first_empty_term())
         )
 
     def _is_last_term_empty(self) -> bool:
         """Whether nothing is recorded of the last term in the recording log."""
         return self._host.base_of_term(self.log_leadership_term_id) == self.append_position
+
+    def _is_left_out(self) -> bool:
+        """Whether nothing says of which term the end of the log is: a backup leaves terms out, before its last ones.
+
+        That copies only what is committed, and its last term's leader had all of it.
+        """
+        return self._host.is_left_out(self.log_leadership_term_id)
 
     def _last_filled_term(self) -> int:
         """The last term that something is recorded of, -1 where none says what is recorded."""
@@ -886,8 +898,23 @@ class Election:
         something is recorded of says where the logs differ: where the message is of another one, this asks for it.
 
         An empty term is dropped only where the leader's log does not have it there. Then it has committed nothing.
+
+        Where a backup left out the terms before, a leader that has something of the last one has all of this log. One
+        that has not may have it, and is asked as ever; but nothing is taken back at its word.
         """
-        term_id = self._last_filled_term()
+        term_id, last_term = self._last_filled_term(), self.log_leadership_term_id
+        next_term_id, next_base = message.next_leadership_term_id, message.next_term_base_log_position
+        if self._is_left_out():
+            if message.log_leadership_term_id == last_term and (
+                next_term_id != last_term or message.leadership_term_id == last_term
+            ):
+                return True
+            if message.log_leadership_term_id not in (last_term, term_id):
+                term_id = last_term
+            elif message.log_leadership_term_id == term_id and (
+                next_term_id == term_id or next_base < self.append_position
+            ):
+                term_id = NULL_VALUE
         if term_id == NULL_VALUE and self.append_position > 0:
             raise ClusterError(
                 f"no term in the recording log says what is recorded up to {self.append_position}, where term "
@@ -896,7 +923,6 @@ class Election:
         if message.log_leadership_term_id != term_id:
             self._host.send_canvass_position(leader, term_id, self.append_position, self.leadership_term_id)
             return False
-        next_term_id, next_base = message.next_leadership_term_id, message.next_term_base_log_position
         if next_term_id == term_id > NULL_VALUE:
             self._begin_truncation(leader, message, self._host.base_of_term(term_id), now_ns)
         elif next_base > self.append_position:
@@ -1216,6 +1242,8 @@ class Election:
         self.log_leadership_term_id = self.leadership_term_id
 
     def _record_replicated_term(self, end_position: int) -> None:
+        if self._replication_leadership_term_id == self.leadership_term_id:
+            end_position = NULL_POSITION  # it goes on
         self._ensure_term(self._replication_leadership_term_id, self._replication_term_base_log_position, end_position)
         self.log_leadership_term_id = self._replication_leadership_term_id
 

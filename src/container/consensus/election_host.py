@@ -199,6 +199,12 @@ class ElectionHost(Protocol):
     def last_filled_term(self, leadership_term_id: int) -> int:
         """The last term before that one that begins before it, and ends where it begins: -1 for none."""
 
+    def is_left_out(self, leadership_term_id: int) -> bool:
+        """Whether this member's recording log leaves out the term before that one and the empty ones where it begins.
+
+        A backup's does: something is recorded before them, and nothing says of which term that is.
+        """
+
     def drop_empty_terms(self, first_term_id: int) -> int:
         """Take the last terms out of the recording log, from one on, which nothing is recorded of.
 

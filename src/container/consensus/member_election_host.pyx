@@ -283,6 +283,10 @@ cdef class MemberElectionHost:
         entry = self._recording_log.find_last_filled_term(leadership_term_id, self.base_of_term(leadership_term_id))
         return NULL_VALUE if entry is None else entry.leadership_term_id
 
+    def is_left_out(self, int64_t leadership_term_id):
+        """Whether the recording log leaves out the term (bool) before that one and the empty ones where it begins."""
+        return self._recording_log.is_left_out(leadership_term_id, self.base_of_term(leadership_term_id))
+
     def drop_empty_terms(self, int64_t first_term_id):
         """Take the last terms out of the recording log, from one on; the term before them (int), -1 for none."""
         cdef int64_t term_id = self._recording_log.drop_last_terms(first_term_id)

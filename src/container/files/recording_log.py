@@ -334,6 +334,18 @@ class RecordingLog:
                 return entry if entry.log_position == log_position else None
         return None
 
+    def is_left_out(self, leadership_term_id: int, log_position: int) -> bool:
+        """Whether the term is not there that precedes one and those before it that begin at a position, as it does.
+
+        A backup leaves it out, of which the end of its log may be.
+        """
+        following = leadership_term_id
+        for entry in self._terms_before(leadership_term_id):
+            if entry.term_base_log_position < log_position:
+                return entry.leadership_term_id + 1 != following
+            following = entry.leadership_term_id
+        return log_position > 0
+
     def _terms_after(self, leadership_term_id: int) -> Iterator[RecordingLogEntry]:
         """Yield the valid entries of later terms, the next one first."""
         for index in range(bisect_right(self._entries, leadership_term_id, key=_term_of), len(self._entries)):
@@ -474,7 +486,7 @@ class RecordingLog:
     def drop_last_terms(self, first_term_id: int) -> int:
         """Take the last terms out, which are empty, from one on, and open the one before them again; force it.
 
-        A crash in the middle leaves some of them, and the one before open, which :meth:`mend` ends.
+        A crash in the middle leaves the first ones of them, and the one before open, which :meth:`mend` ends.
 
         Returns:
             The term before them, -1 without one.
@@ -492,8 +504,13 @@ class RecordingLog:
             self.commit_log_position(before.leadership_term_id, NULL_POSITION)
             self._force_before_next()
         try:
-            for entry in dropped:
-                self._write(_TYPE.pack(_TYPE_REMOVED), self._places[entry.entry_index] + _TYPE_OFFSET)
+            sector = NULL_VALUE
+            for entry in reversed(dropped):
+                place = self._places[entry.entry_index]
+                if place // _SECTOR != sector:
+                    sector = place // _SECTOR
+                    self._force_before_next()
+                self._write(_TYPE.pack(_TYPE_REMOVED), place + _TYPE_OFFSET)
         finally:
             self.reload()
         self.force()
