@@ -10,6 +10,7 @@ from container.client.aeron_cluster import AsyncConnect
 from container.client.reconnecting_client import ReconnectingClient
 from container.client.reconnection import Outbox
 from container.client.requests import Request, RequestTable
+from container.common.doors import make
 from tests import ingress_member
 from tests.client_world import MEMBER_0, World
 from tests.ingress_member import IngressMember
@@ -25,7 +26,8 @@ def processor_time_ns(action: Callable[[], object]) -> int:
 
 def client_of(world: World, most: int) -> ReconnectingClient:
     """A client that connects again, over memory, with an outbox for so many messages."""
-    return ReconnectingClient(
+    return make(
+        ReconnectingClient,
         lambda: AsyncConnect(world.context()),
         world.context(),
         key_of,

@@ -20,6 +20,7 @@ from container.archive.client.archive_snapshot_store import (
     ArchiveSnapshotStore,
     ArchiveSnapshotWriter,
 )
+from container.archive.client.async_aeron_archive import AsyncAeronArchive
 from container.codecs import messages as codecs
 from container.errors import (
     AgentTermination,
@@ -137,11 +138,41 @@ def test_a_service_talks_to_a_local_archive_only(name: str) -> None:
         ({"response_channel": "aeron:tcp"}, "media"),
         ({"message_timeout_ns": 0}, "message_timeout_ns must be at least 1, not 0"),
         ({"message_retry_attempts": 0}, "message_retry_attempts must be at least 1, not 0"),
+        (
+            {"control_channel": "aeron:udp?endpoint=localhost:8010"},
+            "response_channel must be set with control_channel='aeron:udp.*such as response_channel='aeron:udp",
+        ),
+        ({"controll_channel": "aeron:ipc"}, "unknown setting 'controll_channel': did you mean 'control_channel'?"),
+        ({"zzz": 1}, "unknown setting 'zzz': see container.archive.ArchiveClientContext"),
+        (
+            {"message_timeout_ns": "1s"},
+            "archive message_timeout_ns must be an int of nanoseconds, such as .*, not '1s'",
+        ),
+        ({"message_timeout_ns": 1.5}, "archive message_timeout_ns must be an int of nanoseconds, such as .*, not 1.5"),
+        ({"message_timeout_ns": 1 << 63}, "archive message_timeout_ns must be an int"),
+        ({"control_stream_id": "10"}, "archive control_stream_id must be an int, not '10'"),
+        ({"response_stream_id": None}, "archive response_stream_id must be an int, not None"),
+        ({"mtu_length": 1 << 31}, "archive mtu_length must be an int of bytes, not 2147483648"),
+        ({"term_buffer_length": True}, "archive term_buffer_length must be an int of bytes, not True"),
+        ({"message_retry_attempts": 1.0}, "archive message_retry_attempts must be an int, not 1.0"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         ArchiveClientContext(**settings)
+
+
+@pytest.mark.parametrize("client", [AeronArchive, AsyncAeronArchive])
+def test_the_doors_of_an_archive_name_a_near_setting_of_their_own(client: Any) -> None:
+    for wrong, near in (("cleint", "client"), ("aerondir", "aeron_dir"), ("response_chanel", "response_channel")):
+        settings: dict[str, Any] = {wrong: None}
+        with pytest.raises(ConfigurationError, match=f"unknown setting '{wrong}': did you mean '{near}'"):
+            client.connect(**settings)
+
+
+def test_an_archive_of_the_network_may_answer_through_this_driver_where_that_is_said() -> None:
+    context = ArchiveClientContext(control_channel="aeron:udp?endpoint=localhost:8010", response_channel="aeron:ipc")
+    assert context.response_channel == "aeron:ipc"
 
 
 def test_term_length_mtu_and_sparse_are_added_where_the_channel_does_not_say(world: World) -> None:
@@ -376,7 +407,7 @@ def test_the_end_of_the_agent_ends_a_connect_and_closes_its_streams(world: World
 
 
 def test_clients_writers_and_readers_are_not_made_by_hand() -> None:
-    with pytest.raises(TypeError, match=r"use AeronArchive.connect\(\)"):
+    with pytest.raises(TypeError, match=r"use AeronArchive.connect\(...\)"):
         AeronArchive(None, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"made by ArchiveSnapshotStore.create\(\)"):
         ArchiveSnapshotWriter()

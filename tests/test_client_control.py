@@ -580,8 +580,26 @@ def test_a_refusal_names_the_members_that_were_tried(world: World, member: Ingre
     assert str(refused.value) == (
         "cluster connect: ERROR: concurrent session limit; members tried: "
         "0=node0:9010: redirected to member 1; 1=node1:9110: connected; "
-        "its members' aeron.cluster.max.sessions allow no more"
+        "its members take no more clients than their max_concurrent_sessions: close sessions, or start the "
+        "members with more, such as by AERON_CLUSTER_MAX_SESSIONS=100 in their environment, also for "
+        "`aeron-cluster dev` (Java's members: aeron.cluster.max.sessions)"
     )
+
+
+@pytest.mark.parametrize("channel", ["aeron:udp?endpoint=localhost", "aeron:udp?endpoint=192.0.2.1:0", "aeron:udp"])
+def test_an_egress_channel_that_cannot_be_opened_is_named_with_its_fix(channel: str) -> None:
+    with pytest.raises(RegistrationError) as refused:
+        AeronCluster.connect(
+            ingress_channel="aeron:udp",
+            ingress_endpoints="0=localhost:1",
+            egress_channel=channel,
+            embedded_driver=True,
+        )
+    assert str(refused.value).startswith(
+        f"cannot open egress_channel='{channel}': it must have an address of this host and a port, such as "
+        "'aeron:udp?endpoint=localhost:0', where 0 takes a free one: cannot add subscription"
+    )
+    assert refused.value.code != 0
 
 
 def test_a_timeout_names_the_members_that_were_tried(world: World, member: IngressMember) -> None:

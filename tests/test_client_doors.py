@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +12,9 @@ import pytest
 
 import container.archive
 import container.client
+from container.common.doors import door
+from container.errors import ClosedError, ClusterError
+from container.testing.memory.memory_transport import ManualClock, MemoryDriver
 
 DOORS = {
     "AeronArchive",
@@ -52,3 +57,81 @@ def test_a_former_door_warns_and_leads_to_the_new_one(name: str) -> None:
     assert door.__name__ == "connect"
     with pytest.raises(AttributeError, match="'container.client' has no attribute 'bconnect'"):
         container.client.bconnect  # noqa: B018
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    if name.endswith("Archive"):
+        return {}
+    return {"ingress_channel": "aeron:udp?endpoint=localhost:9", "egress_channel": "aeron:udp?endpoint=localhost:0"}
+
+
+@pytest.mark.parametrize("name", sorted(DOORS))
+@pytest.mark.parametrize("arguments", [(), (None,)])
+def test_a_client_made_by_hand_names_its_door(name: str, arguments: tuple[Any, ...]) -> None:
+    settings = {"control_channel": "aeron:ipc"} if arguments else {}
+    with pytest.raises(
+        TypeError, match=rf"^{name}\(...\) connects nothing: use {name}.connect\(...\), as in 'a?"
+    ) as refused:
+        PUBLIC[name](*arguments, **settings)
+    assert door(name) in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(DOORS))
+async def test_the_wrong_with_names_the_right_one(name: str) -> None:
+    is_async = name.startswith("Async")
+    client = PUBLIC[name]
+    if is_async or name == "ReconnectingClient":
+        entered = client.connect(**settings_of(name))
+    else:
+        entered = client.__new__(client) if client.__module__.endswith("aeron_archive") else None
+    if entered is None:  # of a class that only a connect makes: what 'async with' looks up
+        with pytest.raises(TypeError, match=f"{name} takes 'with': write 'with {name}.connect"):
+            client.__aenter__(object())
+        return
+    right = "async with" if is_async else "with"
+    with pytest.raises(TypeError, match=re.escape(f"{name} takes '{right}': write {door(name)}")):
+        await enter_wrongly(entered, is_async=is_async)
+
+
+async def enter_wrongly(entered: Any, *, is_async: bool) -> None:
+    if is_async:
+        with entered:
+            pass
+    async with entered:
+        pass
+
+
+async def use(call: Callable[[], Any]) -> None:
+    found = call()
+    if inspect.isawaitable(found):
+        await found
+
+
+@pytest.mark.parametrize("name", sorted(each for each in DOORS if each.startswith("Async")))
+async def test_a_client_that_is_not_entered_names_its_door(name: str) -> None:
+    client = PUBLIC[name].connect(**settings_of(name))
+    uses: dict[str, list[Any]] = {
+        "AsyncAeronArchive": [lambda: client.list_recordings(0, 1), lambda: client.start_recording],
+        "AsyncAeronCluster": [lambda: client.request(b"", key=1), lambda: client.receive],
+        "AsyncReconnectingClient": [
+            lambda: client.send(b"x"),
+            lambda: client.receive(),
+            lambda: client.request(b"", key=1),
+        ],
+        "AsyncSessionPool": [lambda: client.open(), lambda: client.lost, lambda: client.leader_member_id],
+    }
+    text = re.escape(f"{name} is not connected yet: write {door(name)}")
+    for call in uses[name]:
+        with pytest.raises((AttributeError, ClosedError, ClusterError), match=text):
+            await use(call)
+
+
+@pytest.mark.parametrize("misuse", ["await", "async with"])
+async def test_a_connect_in_steps_is_not_for_asyncio(misuse: str) -> None:
+    driver = MemoryDriver(ManualClock())
+    connecting: Any = container.client.AeronCluster.async_connect(
+        client=driver.connect("test"), **settings_of("AeronCluster")
+    )
+    with pytest.raises(TypeError, match=r"polled, and is not for asyncio: write 'async with AsyncAeronCluster.connect"):
+        await (use(lambda: connecting) if misuse == "await" else enter_wrongly(connecting, is_async=False))
+    connecting.close()

@@ -1,5 +1,4 @@
-"""A session that opens when nobody waits for it any more is closed, and keeps no room until the cluster times it out: with
-every kind of client, however the wait for it ended."""
+"""A session that opens when nobody waits for it any more is closed: with every kind of client."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ from container.client import AeronCluster, AsyncAeronCluster, AsyncSessionPool, 
 from container.client.connect_steps import ConnectStep
 from container.client.reconnecting_base import ConnectionListener
 from container.client.reconnection import Outbox, OutboxPolicy, ReconnectPolicy
+from container.common.doors import make
 from container.errors import ClosedError, SessionLimitError, TimedOutError
 from tests import client_kinds
 from tests.client_world import MEMBER_0, MS, S, World
@@ -310,7 +310,8 @@ def test_a_client_that_connects_again_closes_a_session_that_opens_late(world: Wo
 
 def reconnecting(world: World, **policy: Any) -> ReconnectingClient:
     context = world.context()
-    return ReconnectingClient(
+    return make(
+        ReconnectingClient,
         lambda: AeronCluster.async_connect(context),
         context,
         None,

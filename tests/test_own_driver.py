@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,22 @@ def own_directories(pid: int | None = None) -> set[Path]:
 
 
 # One of its own
+
+
+def _has(found: Callable[[], list[Any]], count: int) -> bool:
+    return len(found()) == count
+
+
+@pytest.mark.parametrize("kind", [AeronCluster, ReconnectingClient])
+def test_the_end_of_a_session_is_sent_before_its_driver_ends(members: ThreadedMembers, kind: Any) -> None:
+    endpoint = members.take_endpoint()
+    member = members.member(0, f"aeron:udp?endpoint={endpoint}", PatientMember.echo)
+    given = settings(ingress_endpoints=f"0={endpoint}", message_timeout=LIMIT_S, embedded_driver=True)
+    heard = partial(members.do, lambda: member.received("SessionCloseRequest"))
+    for count in range(1, 6):
+        with kind.connect(**given):
+            pass
+        wait_until(partial(_has, heard, count), 5, "the member to hear of the end")
 
 
 def test_a_client_that_finds_no_driver_has_one_of_its_own(

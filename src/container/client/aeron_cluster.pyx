@@ -27,6 +27,7 @@ from container.codecs.sbe cimport (
     SBE_HEADER_LENGTH, SBE_VAR_LENGTH_LENGTH, MessageHeader, VarData, sbe_read_header,
 )
 from container.common import forks
+from container.common.doors import door, made_by_hand, wrong_with
 from container.common.process_end import Stage, close_at_end, close_unless_guarded
 from container.common.sealed cimport seal
 from container.errors import (
@@ -129,8 +130,8 @@ cdef class AeronCluster(FragmentHandler):
     service's answer proves it.
     """
 
-    def __init__(self):
-        raise TypeError("use AeronCluster.connect(...) or AsyncConnect(context)")
+    def __init__(self, *arguments, **settings):
+        raise made_by_hand("AeronCluster")
 
     @staticmethod
     def connect(context=None, *, correlate=None, resend=False, **settings):
@@ -217,6 +218,12 @@ cdef class AeronCluster(FragmentHandler):
 
     def __exit__(self, kind, value, traceback):
         self.close()
+
+    def __aenter__(self):
+        raise wrong_with("AeronCluster")
+
+    def __aexit__(self, kind, value, traceback):
+        raise wrong_with("AeronCluster")
 
     def __repr__(self):
         return (f"<AeronCluster session {self.cluster_session_id} leader {self.leader_member_id} term "
@@ -954,14 +961,13 @@ cdef class AeronCluster(FragmentHandler):
         self._forget_new_leader()
         if self._requests is not None:
             self._requests.on_closed(reason)
-        if self._owns_client:
-            self._publication = None
-            self._client.close()
-            return 0
         try:
-            self._close_publication()
+            self._close_publication()                   # first: a driver of its own sends what is in it, and then ends
         finally:
-            self._subscription.close()
+            if self._owns_client:
+                self._client.close()
+            else:
+                self._subscription.close()
         return 0
 
     cdef int _check_open(self) except -1:
@@ -998,6 +1004,15 @@ cdef class AsyncConnect(ConnectSteps):
 
     def __init__(self, context not None):
         self._begin(context)
+
+    def __await__(self):
+        raise TypeError(f"an AsyncConnect is polled, and is not for asyncio: write {door('AsyncAeronCluster')}")
+
+    def __aenter__(self):
+        return self.__await__()
+
+    def __aexit__(self, kind, value, traceback):
+        return self.__await__()
 
     def __repr__(self):
         return f"<AsyncConnect {self.step.name}>"

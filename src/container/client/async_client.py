@@ -37,6 +37,7 @@ from container.client.requests import (
     check_requests,
 )
 from container.common import forks
+from container.common.doors import EnteredByAsyncWith, make, not_entered, wrong_with
 from container.common.threads import check_threads
 from container.errors import (
     ClosedError,
@@ -163,7 +164,7 @@ class Inbox:
         return message
 
 
-class AsyncAeronCluster:
+class AsyncAeronCluster(EnteredByAsyncWith):
     """A session with the cluster for one event loop; made by :meth:`connect`.
 
     Call everything here on the event loop's thread; another thread is refused. A thread of its own polls
@@ -610,7 +611,7 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
 
     def send(self, value: Any) -> Any:
         if value is not None:  # a loop sends None: this is a message, and meant for the client
-            raise TypeError(_not_awaited("send"))
+            raise TypeError(not_entered("AsyncAeronCluster"))
         return self._connecting.send(value)
 
     def throw(self, *error: Any) -> Any:
@@ -630,17 +631,16 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
 
     if not TYPE_CHECKING:  # a type checker knows all attributes
 
+        def __enter__(self) -> NoReturn:
+            raise wrong_with("AsyncAeronCluster")
+
+        def __exit__(self, *error: object) -> NoReturn:
+            raise wrong_with("AsyncAeronCluster")
+
         def __getattr__(self, name: str) -> NoReturn:
             if hasattr(AsyncAeronCluster, name) and not name.startswith("_"):
-                raise AttributeError(_not_awaited(name))
+                raise AttributeError(not_entered("AsyncAeronCluster"))
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-def _not_awaited(name: str) -> str:
-    return (
-        f"{name} is the client's, and connect() has not connected one yet: write "
-        "'async with AsyncAeronCluster.connect(...) as client', or 'client = await AsyncAeronCluster.connect(...)'"
-    )
 
 
 def check_async_listener(name: str, listener: object) -> EgressListener:
@@ -686,7 +686,7 @@ async def connect_session(
     except BaseException:
         connecting.close()
         raise
-    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, max_waiting_bytes, resend=resend)
+    return make(AsyncAeronCluster, cluster, listener, correlate, max_waiting, max_waiting_bytes, resend=resend)
 
 
 async def _begin(context: ClientContext) -> AsyncConnect:

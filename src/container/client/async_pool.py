@@ -39,6 +39,7 @@ from container.client.replacement import PoolListener, check_pool_arguments
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 from container.common import forks
+from container.common.doors import EnteredByAsyncWith, make, not_entered
 from container.common.process_end import Stage, close_at_end, stop_and_join
 from container.common.threads import check_threads
 from container.errors import (
@@ -564,7 +565,7 @@ class AsyncPooledSession:
             raise ClosedError(f"the session is closed: {self.close_reason}")
 
 
-class AsyncSessionPool:
+class AsyncSessionPool(EnteredByAsyncWith):
     """Sessions for one event loop that share one Aeron client; made by :meth:`connect`.
 
     One lost session is connected again, and the rest continues; when the streams of all are lost, so are all.
@@ -644,7 +645,8 @@ class AsyncSessionPool:
             )
         settings["listener"] = _FirstListener()
         context = context_of(context, settings, *_KEYWORDS)
-        return AsyncSessionPool(
+        return make(
+            AsyncSessionPool,
             context,
             correlate,
             resend=resend,
@@ -709,7 +711,7 @@ class AsyncSessionPool:
     @property
     def _pool(self) -> SessionPool:
         if self._thread.pool is None:
-            raise ClosedError("the pool is not connected: use 'async with AsyncSessionPool.connect(...)'")
+            raise ClosedError(not_entered("AsyncSessionPool"))
         return self._thread.pool
 
     # Sessions
@@ -886,9 +888,11 @@ class AsyncSessionPool:
         if threading.get_ident() != self._thread_id:
             if self._parent_id:
                 raise forks.refusal("use a pool", "the pool", self._parent_id)
+            if not self._thread_id:
+                raise ClusterError(not_entered("AsyncSessionPool"))
             raise ClusterError(
-                f"this pool belongs to the event loop of another thread than {threading.current_thread().name!r}, or "
-                "is not connected: use 'async with', and asyncio.run_coroutine_threadsafe(...) from other threads"
+                f"this pool belongs to the event loop of another thread than {threading.current_thread().name!r}: use "
+                "asyncio.run_coroutine_threadsafe(...)"
             )
 
 

@@ -52,6 +52,7 @@ from container.client.requests import (
     message_length,
 )
 from container.client.silence import Signs, Silence, Verdict, has_other_members, may_pass, replaced
+from container.common.doors import EnteredByAsyncWith, make, not_entered
 from container.common.threads import check_threads
 from container.errors import (
     ClosedError,
@@ -116,7 +117,7 @@ class _Listener(EgressListener):
             self._inner.on_extension_message(block_length, template_id, schema_id, version, body)
 
 
-class AsyncReconnectingClient(ReconnectingBase):
+class AsyncReconnectingClient(ReconnectingBase, EnteredByAsyncWith):
     """A client of the cluster for one event loop that outlives its sessions; made by :meth:`connect`.
 
     While there is no session, messages wait in an outbox, in their order, and each within its time limit. A message
@@ -184,6 +185,11 @@ class AsyncReconnectingClient(ReconnectingBase):
             resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose
                 names the driver resolves again. When it raises OSError the attempt has failed.
 
+        An attempt that fails is followed by another, the first as well: also where the name of a host does not resolve,
+        because in a container that name may come later than this client. The logger ``container.client`` gets a
+        warning, with the endpoints and the reason, of the first failure and each 10 s. With
+        ``ReconnectPolicy(max_attempts=1)`` the first failure is an error.
+
         Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the first attempts.
         """
         check_threads("AsyncReconnectingClient")
@@ -204,7 +210,8 @@ class AsyncReconnectingClient(ReconnectingBase):
                 renewed, listener, correlate, max_waiting, max_waiting_bytes, resend, patience_ns=patience_ns
             )
 
-        return AsyncReconnectingClient(
+        return make(
+            AsyncReconnectingClient,
             attempt,
             base,
             ReconnectPolicy() if policy is None else policy,
@@ -218,6 +225,14 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     def __repr__(self) -> str:
         return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        self._check_entered()
+
+    def _check_entered(self) -> None:
+        if self._supervisor is None:
+            raise ClosedError(not_entered("AsyncReconnectingClient"))
 
     @property
     def client(self) -> AsyncAeronCluster | None:
@@ -335,8 +350,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         asked.sends += 1
 
     def _limit(self, timeout: float | None) -> float:
-        if self._supervisor is None:
-            raise ClosedError("the client is not connected yet: use 'async with AsyncReconnectingClient.connect(...)'")
+        self._check_entered()
         return limit_s(timeout, self._context.message_timeout)
 
     # One message after the other: the sender that has the turn sends, and the entries of the outbox wait for theirs.
@@ -512,6 +526,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         except (ContainerError, OSError) as error:
             failed = error if isinstance(error, ContainerError) else attempt_error(error)
             self._machine.on_failed(failed, time.monotonic_ns())
+            self._failure_log.failed(self._machine, time.monotonic_ns())
             self._end_if_closed(failed)
             return
         self._client = self._counted = client

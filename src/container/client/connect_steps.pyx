@@ -98,7 +98,10 @@ cdef object session_refusal(str what, int code, str detail, str where):
         kind = AuthenticationError
     elif detail == SESSION_LIMIT_DETAIL:
         kind = SessionLimitError
-        where += "; its members' aeron.cluster.max.sessions allow no more"
+        where += (
+            "; its members take no more clients than their max_concurrent_sessions: close sessions, or start the members "
+            "with more, such as by AERON_CLUSTER_MAX_SESSIONS=100 in their environment, also for `aeron-cluster dev` "
+            "(Java's members: aeron.cluster.max.sessions)")
     named = EventCode(code) if 0 <= code <= codec.EVENT_CODE_CLOSED else None
     return kind(
         f"{what}: {code if named is None else named.name}: {detail}{where}", code=code if named is None else named,
@@ -320,10 +323,6 @@ cdef class ConnectSteps:
         if self._step == DONE:
             return
         self._step = DONE
-        if self._owns_client:
-            if self._client is not None:
-                self._client.close()
-            return
         try:
             if self._adding is not None:
                 self._adding.close()
@@ -331,7 +330,9 @@ cdef class ConnectSteps:
             if self._publication is not None:
                 self._publication.close()
         finally:
-            if self._subscription is not None:
+            if self._owns_client and self._client is not None:
+                self._client.close()
+            elif self._subscription is not None:
                 self._subscription.close()
 
     cdef int _look_for_driver(self) except -1:
@@ -385,7 +386,13 @@ cdef class ConnectSteps:
         if self._adding is None:
             self._adding = self._client.begin_add_subscription(
                 self.context.egress_subscription_channel(), self.context.egress_stream_id, False)
-        self._subscription = self._adding.poll()
+        try:
+            self._subscription = self._adding.poll()
+        except RegistrationError as error:
+            raise RegistrationError(
+                f"cannot open egress_channel={self.context.egress_channel!r}: it must have an address of this host and a "
+                f"port, such as 'aeron:udp?endpoint=localhost:0', where 0 takes a free one: {error}", code=error.code,
+                category=error.category) from error
         if self._subscription is None:
             return 0
         self._adding = None

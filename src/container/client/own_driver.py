@@ -5,21 +5,68 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from container.client.client_context import NS_PER_S, ClientContext, is_ipc
 from container.errors import ClosedError
-
-if TYPE_CHECKING:
-    from container.aeron import MediaDriver
+from container.files.cnc_file import CncFile
 
 _LOGGER = logging.getLogger("container.client")
+
+_SEND_LIMIT_S = 0.1
+_SEND_PAUSE_S = 0.001
+_PUBLISHER_LIMIT_TYPE_ID = 1
+_SENDER_POSITION_TYPE_ID = 2
 
 _COUNTERS_BUFFER_LENGTH = 1024 * 1024
 """8,192 counters are some thousand streams. With Aeron's default a driver takes 48 MiB of shared memory."""
 
 _HINT = "start a media driver there, or set the directory (AERON_DIR) to that of a running one"
+
+
+class OwnDriver:
+    """A client's embedded driver. At its end it has sent what its client did last, such as the ends of sessions: else
+    the cluster would keep these until they time out."""
+
+    def __init__(self) -> None:
+        """Launch it. Raise AeronError when it cannot start."""
+        from container.aeron import MediaDriver  # loads the Aeron library: only where it is needed
+
+        self._driver = MediaDriver.launch_embedded(counters_buffer_length=_COUNTERS_BUFFER_LENGTH)
+        #: Its directory.
+        self.aeron_dir = self._driver.aeron_dir
+
+    def close(self) -> None:
+        """End the driver, whose client has closed its publications, as soon as it has sent them, or after 0.1 s."""
+        try:
+            self._await_sent()
+        finally:
+            self._driver.close()
+
+    def _await_sent(self) -> None:
+        cnc = None if self._driver.is_closed else CncFile.open_ready(Path(self.aeron_dir))
+        if cnc is None:
+            return
+        deadline = time.monotonic() + _SEND_LIMIT_S
+        try:
+            while _is_sending(cnc) and time.monotonic() < deadline:
+                time.sleep(_SEND_PAUSE_S)
+        finally:
+            cnc.close()
+
+
+def _is_sending(cnc: CncFile) -> bool:
+    """Whether a publication has more than the driver has sent. The limit of one that is closed is its end."""
+    limits: dict[int, int] = {}
+    positions: dict[int, int] = {}
+    for counter in cnc.counters():
+        if counter.type_id == _PUBLISHER_LIMIT_TYPE_ID:
+            limits[counter.key_int64(0)] = counter.value
+        elif counter.type_id == _SENDER_POSITION_TYPE_ID:
+            positions[counter.key_int64(0)] = counter.value
+    return any(position < limits.get(number, 0) for number, position in positions.items())
 
 
 class DriverChoice:
@@ -36,7 +83,7 @@ class DriverChoice:
         #: Where the client looks for a driver, unless it has its own.
         self.aeron_dir = given or default_aeron_dir()
         #: The client's own driver, which its AeronClient closes; None when it uses one that runs.
-        self.driver: MediaDriver | None = None
+        self.driver: OwnDriver | None = None
         self._max_age_ns = int(context.driver_timeout * NS_PER_S)
         self._hint = _HINT
         if context.embedded_driver or (context.embedded_driver is None and not given):
@@ -51,10 +98,8 @@ class DriverChoice:
         if context.embedded_driver is None and (is_ipc(context.ingress_channel) or is_ipc(context.egress_channel)):
             self._hint = f"{_HINT}: over IPC it must be the member's own, so none is started for this client"
             return
-        from container.aeron import MediaDriver
-
         try:
-            self.driver = MediaDriver.launch_embedded(counters_buffer_length=_COUNTERS_BUFFER_LENGTH)
+            self.driver = OwnDriver()
         except ImportError as error:  # the library that was named has no driver
             if context.embedded_driver:
                 raise
@@ -81,7 +126,7 @@ class LastingDriver:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._driver: MediaDriver | None = None
+        self._driver: OwnDriver | None = None
         self._is_closed = False
 
     def context(self, context: ClientContext) -> ClientContext:

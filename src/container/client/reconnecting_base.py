@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,6 +38,11 @@ KEYWORDS = (
 """Arguments of both functions beside the settings."""
 
 
+_REPORT_INTERVAL_NS = 10_000_000_000
+
+_LOGGER = logging.getLogger("container.client")
+
+
 class ConnectionListener:
     """Hears what becomes of the connection; override what is needed.
 
@@ -56,6 +62,28 @@ class ConnectionListener:
     def on_closed(self, error: ContainerError) -> None:
         """The client is closed, and connects no more: by :meth:`AsyncReconnectingClient.aclose`, by an error that no
         retry can help, or by the limits of its policy."""
+
+
+class FailureLog:
+    """Reports attempts to connect that fail to the logger ``container.client``, at level WARNING: the first, and one in
+    10 s of those that follow."""
+
+    def __init__(self, context: ClientContext) -> None:
+        self._where = context.ingress_endpoints or context.ingress_channel
+        self._due_ns: int | None = None
+
+    def failed(self, machine: Reconnection, now_ns: int) -> None:
+        """The machine has heard of a failed attempt. Where it gives up there is an error to raise, and no report."""
+        if machine.state is not ConnectionState.WAITING or (self._due_ns is not None and now_ns < self._due_ns):
+            return
+        self._due_ns = now_ns + _REPORT_INTERVAL_NS
+        _LOGGER.warning(
+            "no session with the cluster at %s after %d attempts to connect, the next in %.1f s: %s",
+            self._where,
+            machine.failures,
+            machine.wait_ns(now_ns) / 1e9,
+            machine.error,
+        )
 
 
 class ReconnectingBase:
@@ -82,6 +110,7 @@ class ReconnectingBase:
         self._resend = resend
         self._driver = LastingDriver() if driver is None else driver
         self._machine = Reconnection(policy, random=random.random, now_ns=now_ns)
+        self._failure_log = FailureLog(context)
         self._round_trips = RoundTripRecorder(SystemClock())  # over all sessions
         self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
         forks.own(self)

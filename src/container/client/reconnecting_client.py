@@ -40,6 +40,7 @@ from container.client.requests import (
     is_idempotent,
 )
 from container.client.silence import Signs, Silence, Verdict, has_other_members, may_pass, replaced
+from container.common.doors import EnteredByWith, make
 from container.errors import (
     ClosedError,
     ConfigurationError,
@@ -99,7 +100,7 @@ class _Item:
             self.request.end(error=error)
 
 
-class ReconnectingClient(ReconnectingBase):
+class ReconnectingClient(ReconnectingBase, EnteredByWith):
     """A client of the cluster that outlives its sessions; made by :meth:`connect`. One thread uses it.
 
     **Call** :meth:`poll` **often**: it receives, connects again, and sends what waits in the outbox. A message
@@ -151,8 +152,9 @@ class ReconnectingClient(ReconnectingBase):
     ) -> ReconnectingClient:
         """A client that connects again: ``with ReconnectingClient.connect(...) as client``. It does not wait.
 
-        Arguments as for :meth:`AsyncReconnectingClient.connect`. A poll calls the callbacks, and raises what they
-        raise. Raises ConfigurationError immediately for a bad setting; ``with`` raises what ended the first attempts.
+        Arguments as for :meth:`AsyncReconnectingClient.connect`, and so are the attempts and their reports. A poll
+        calls the callbacks, and raises what they raise. Raises ConfigurationError immediately for a bad setting;
+        ``with`` raises what ended the first attempts.
         """
         check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
         check_requests(correlate, resend)
@@ -164,7 +166,8 @@ class ReconnectingClient(ReconnectingBase):
         def attempt() -> AsyncConnect:
             return AsyncConnect(attempt_context(base, resolve, driver))
 
-        return ReconnectingClient(
+        return make(
+            ReconnectingClient,
             attempt,
             base,
             correlate,
@@ -376,6 +379,7 @@ class ReconnectingClient(ReconnectingBase):
     def _attempt_failed(self, error: ContainerError, now_ns: int) -> int:
         self._connecting = None  # closed
         self._machine.on_failed(error, now_ns)
+        self._failure_log.failed(self._machine, now_ns)
         self._end_if_closed()
         return 1
 

@@ -25,11 +25,13 @@ from container.client.connect_steps cimport LATE_ANSWER_NS, PROTOCOL_VERSION, re
 from container.client.client_context import check_setting, context_of, limit_s
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
 from container.client.client_metrics import ClientMetrics
+from container.client.reconnecting_base import FailureLog
 from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy, attempt_error
 from container.client.replacement import PoolListener, Replacements, check_pool_arguments
 from container.client.requests import RequestTable, check_requests
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
+from container.common.doors import made_by_hand, wrong_with
 from container.common.process_end import Stage, close_at_end, close_unless_guarded
 from container.common.sealed cimport seal
 from container.errors import (
@@ -188,6 +190,7 @@ cdef class SessionPool(FragmentHandler):
     cdef int64_t _replaced                      # how often a session was connected again
     cdef object _machine                        # Reconnection of the streams, when they were lost; else None
     cdef object _connect                        # begins another
+    cdef object _failure_log                    # FailureLog, of the attempts to have other streams
     cdef object _connecting                     # AsyncConnect under way, or None
     cdef bint _is_closed
     cdef PooledSession _first                   # the first session, once it was lost, or None
@@ -214,8 +217,8 @@ cdef class SessionPool(FragmentHandler):
     cdef bytes _client_info
     cdef object __weakref__
 
-    def __init__(self):
-        raise TypeError("use SessionPool.connect(...)")
+    def __init__(self, *arguments, **settings):
+        raise made_by_hand("SessionPool")
 
     @staticmethod
     def connect(context=None, *, max_connecting=64, policy=None, callbacks=None, correlate=None, resend=False,
@@ -247,6 +250,7 @@ cdef class SessionPool(FragmentHandler):
         pool._callbacks = PoolListener() if callbacks is None else callbacks
         pool._news = deque()
         pool._connect = connect
+        pool._failure_log = FailureLog(cluster.context)
         pool._requests = requests
         pool._replacements = Replacements(pool.policy)
         pool._awaited = pool._replacements.waiting
@@ -290,6 +294,12 @@ cdef class SessionPool(FragmentHandler):
 
     def __exit__(self, kind, value, traceback):
         self.close()
+
+    def __aenter__(self):
+        raise wrong_with("SessionPool")
+
+    def __aexit__(self, kind, value, traceback):
+        raise wrong_with("SessionPool")
 
     def __len__(self):
         """How many sessions are not closed."""
@@ -668,6 +678,7 @@ cdef class SessionPool(FragmentHandler):
     cdef int _attempt_failed(self, object error, int64_t now_ns) except -1:
         self._connecting = None                         # closed
         self._machine.on_failed(error, now_ns)
+        self._failure_log.failed(self._machine, now_ns)
         if self._machine.state is ConnectionState.CLOSED:
             self._close_all(self._machine.error)
         return 1

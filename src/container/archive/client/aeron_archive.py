@@ -20,6 +20,7 @@ from container.archive.client.archive_session import (
 )
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
+from container.common.doors import EnteredByWith, make
 from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy
@@ -30,6 +31,7 @@ class AeronArchive(
     ArchiveSession[
         int, bool, None, list[RecordingDescriptor], RecordingDescriptor | None, list[RecordingSubscriptionDescriptor]
     ],
+    EnteredByWith,
 ):
     """A session with an archive, made by :meth:`connect`; for one thread at a time.
 
@@ -40,8 +42,6 @@ class AeronArchive(
         self, connection: ArchiveConnection, idle_strategy: IdleStrategy, owned_client: Client | None = None
     ) -> None:
         """Take over a connected session; use :meth:`connect`."""
-        if not isinstance(connection, ArchiveConnection):
-            raise TypeError("use AeronArchive.connect()")
         super().__init__(connection, owned_client)
         self._idle = idle_strategy
 
@@ -72,7 +72,7 @@ class AeronArchive(
             ArchiveError: the archive refuses, such as with AUTHENTICATION_REJECTED, or is lost.
             ConfigurationError: a setting or a channel is wrong.
         """
-        context = context_of(context, settings)
+        context = context_of(context, settings, "client", "aeron_dir", "idle_strategy", "on_signal")
         idle_strategy = BackoffIdleStrategy() if idle_strategy is None else idle_strategy
         owned = own_client(aeron_dir, context) if client is None else None
         connection: ArchiveConnection | None = None
@@ -86,7 +86,7 @@ class AeronArchive(
             if owned is not None:
                 owned.close()
             raise
-        return cls(connection, idle_strategy, owned)
+        return make(cls, connection, idle_strategy, owned)
 
     def reconnect(self) -> None:
         """Open a new session, with new streams, in place of one that is lost or not. Waits and raises as

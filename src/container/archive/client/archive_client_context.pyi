@@ -1,5 +1,10 @@
 # The types of container.archive.client.archive_client_context, which is compiled.
+from collections.abc import Iterable
 from typing import Any, Final, Protocol, Self, final, type_check_only
+
+SETTINGS: Final[tuple[str, ...]]
+
+def check_names(names: Iterable[str], known: Iterable[str]) -> None: ...
 
 @type_check_only
 class _CredentialsSupplier(Protocol):

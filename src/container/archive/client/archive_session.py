@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from container.archive import error_codes
-from container.archive.client.archive_client_context import ArchiveClientContext
+from container.archive.client.archive_client_context import SETTINGS, ArchiveClientContext, check_names
 from container.archive.client.archive_connection import ArchiveConnection
 from container.archive.client.archive_events import NULL_POSITION, RecordingSignalEvent
 from container.archive.client.archive_requests import ArchiveRequests
@@ -23,8 +23,9 @@ READ_LIMIT = 64
 type SignalConsumer = Callable[[RecordingSignalEvent], object]
 
 
-def context_of(context: ArchiveClientContext | None, settings: dict[str, Any]) -> ArchiveClientContext:
-    """The context, or one of these settings."""
+def context_of(context: ArchiveClientContext | None, settings: dict[str, Any], *keywords: str) -> ArchiveClientContext:
+    """The context, or one of these settings. ``keywords`` are what the call takes beside."""
+    check_names(settings, (*SETTINGS, *keywords))
     if context is None:
         return ArchiveClientContext(**settings)
     if settings:

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
@@ -22,6 +22,7 @@ from container.archive.client.archive_session import (
 )
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
+from container.common.doors import EnteredByAsyncWith, make, not_entered, wrong_with
 from container.errors import ArchiveError, TimedOutError
 from container.files.catalog import RecordingDescriptor
 from container.transport.transport_seam import Client
@@ -41,6 +42,7 @@ class AsyncAeronArchive(
         Awaitable[RecordingDescriptor | None],
         Awaitable[list[RecordingSubscriptionDescriptor]],
     ],
+    EnteredByAsyncWith,
 ):
     """A session with an archive for one event loop, made by :meth:`connect`.
 
@@ -68,7 +70,9 @@ class AsyncAeronArchive(
 
         Arguments and errors as for :meth:`AeronArchive.connect`.
         """
-        return Connecting(context_of(context, settings), client, aeron_dir, on_signal)
+        return Connecting(
+            context_of(context, settings, "client", "aeron_dir", "on_signal"), client, aeron_dir, on_signal
+        )
 
     async def reconnect(self) -> None:
         """Open a new session, with new streams, in place of one that is lost or not. Raises as the connect; may be
@@ -309,7 +313,7 @@ class Connecting:
             connection = ArchiveConnection(client, context)
             connection.on_signal = on_signal
             await _connect(connection)
-            return AsyncAeronArchive(connection, owned)
+            return make(AsyncAeronArchive, connection, owned)
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -326,3 +330,16 @@ class Connecting:
     ) -> None:
         if self._archive is not None:
             await self._archive.aclose()
+
+    if not TYPE_CHECKING:  # a type checker knows all attributes
+
+        def __enter__(self) -> NoReturn:
+            raise wrong_with("AsyncAeronArchive")
+
+        def __exit__(self, *error: object) -> NoReturn:
+            raise wrong_with("AsyncAeronArchive")
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(AsyncAeronArchive, name) and not name.startswith("_"):
+                raise AttributeError(not_entered("AsyncAeronArchive"))
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -1,0 +1,74 @@
+"""How a client is opened: by one door, its ``connect(...)``. Whoever comes another way reads here which it is."""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+_AWAITABLE = frozenset({"AsyncAeronArchive", "AsyncAeronCluster"})
+
+
+def door(name: str) -> str:
+    """The code that opens a client of the class of that name."""
+    if not name.startswith("Async"):
+        return f"'with {name}.connect(...) as client'"
+    awaited = f", or 'client = await {name}.connect(...)'" if name in _AWAITABLE else ""
+    return f"'async with {name}.connect(...) as client'{awaited}"
+
+
+def made_by_hand(name: str) -> TypeError:
+    """The error of a call of the class itself."""
+    return TypeError(f"{name}(...) connects nothing: use {name}.connect(...), as in {door(name)}")
+
+
+def wrong_with(name: str) -> TypeError:
+    """The error of ``with`` where it should be ``async with``, and the reverse."""
+    is_async = name.startswith("Async")
+    other = name.removeprefix("Async") if is_async else f"Async{name}"
+    right, wrong = ("async with", "with") if is_async else ("with", "async with")
+    return TypeError(f"{name} takes '{right}': write {door(name)}; '{wrong}' is for {other}")
+
+
+def not_entered(name: str) -> str:
+    """The text of the error of a use before the client is connected."""
+    return f"{name} is not connected yet: write {door(name)}"
+
+
+class Door(ABCMeta):
+    """A class that only its ``connect`` makes objects of, by :func:`make`."""
+
+    if not TYPE_CHECKING:  # a type checker knows the class by its __init__
+
+        def __call__(cls, *arguments: Any, **settings: Any) -> NoReturn:
+            raise made_by_hand(cls.__name__)
+
+
+def make[**P, T](kind: Callable[P, T], *arguments: P.args, **settings: P.kwargs) -> T:
+    """Make an object of a class whose metaclass is :class:`Door`."""
+    made: T = type.__call__(kind, *arguments, **settings)  # type: ignore[misc]
+    return made
+
+
+class EnteredByWith(metaclass=Door):
+    """A client that blocks."""
+
+    if not TYPE_CHECKING:  # a type checker refuses what these refuse
+
+        def __aenter__(self) -> NoReturn:
+            raise wrong_with(type(self).__name__)
+
+        def __aexit__(self, *error: object) -> NoReturn:
+            raise wrong_with(type(self).__name__)
+
+
+class EnteredByAsyncWith(metaclass=Door):
+    """A client for asyncio."""
+
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            raise wrong_with(type(self).__name__)
+
+        def __exit__(self, *error: object) -> NoReturn:
+            raise wrong_with(type(self).__name__)
