@@ -25,9 +25,6 @@ from tests.test_source import FILES, PACKAGE, lines_matching
 PLAIN = (PACKAGE, ROOT / "benchmarks", ROOT / "examples", ROOT / "scripts")
 """Directories whose docstrings are plain."""
 
-COMMENTS_TO_MEND = (PACKAGE / "consensus", PACKAGE / "testing" / "simulation")
-"""Directories whose comments still have sentences to mend, as have those of declarations (.pxd)."""
-
 STIFF_IN_TESTS = 347
 """Sentences to mend in the docstrings of tests/; the number only falls."""
 
@@ -73,9 +70,7 @@ def test_comments_are_plain() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {sentence}"
         for path in FILES
-        if path.suffix in CODE - {".pxd"}
-        and path.is_relative_to(PACKAGE)
-        and not any(path.is_relative_to(directory) for directory in COMMENTS_TO_MEND)
+        if path.suffix in CODE and path.is_relative_to(PACKAGE)
         for line, sentence in stiff_comments(path)
     ]
     assert not found, "name the thing first, in plain words:\n" + "\n".join(found)

@@ -1,4 +1,4 @@
-# What services in Cython cimport: `from container cimport ServiceHandler`. docs/cython.md is the manual.
+# Names for services in Cython: `from container cimport ServiceHandler`. docs/cython.md is the manual.
 from container.service.cluster cimport Cluster
 from container.service.container_client_session cimport ContainerClientSession
 from container.service.service_handler cimport ServiceHandler

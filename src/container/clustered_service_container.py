@@ -15,7 +15,7 @@ from container.setting_types import ContainerArguments
 
 
 class ClusteredServiceContainer(AgentOwner[ServiceAgent, _Context]):
-    """A service of a member of a cluster, beside the member's consensus module (upstream's class of this name).
+    """Runs a service of a cluster's member, beside its consensus module (upstream's class of this name).
 
     :meth:`launch` makes one. It runs until the consensus module terminates it, the driver goes away, or :meth:`close`.
     It is a context manager that closes at the end. A container restart is a restart of the whole node: the consensus

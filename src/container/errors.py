@@ -143,8 +143,8 @@ class RecordingError(ContainerError):
 class RecordingUnavailableError(RecordingError):
     """A file or directory that must be there is missing, or cannot be opened or read now.
 
-    Nothing is known of what it holds, and it may be there a moment later or on another machine. So this is no damage:
-    it is raised in mode permissive as well.
+    Its content is unknown, and it may exist a moment later or on another machine. So this does not count as damage: it
+    is raised in mode permissive as well.
     """
 
     is_retryable = True
@@ -199,7 +199,7 @@ class RequestClosedError(OutcomeUnknownError, ClosedError):
 
 
 class OutboxFullError(ContainerError):
-    """A client that connects again has no room for a message that waits to be sent; it was not sent."""
+    """The outbox of a reconnecting client has no room for a message; it was not sent."""
 
     is_retryable = True
     outcome = Outcome.NOT_DONE
@@ -258,7 +258,7 @@ class ArchiveError(ContainerError):
 
 
 class Event(ContainerError):
-    """Something worth a line in the error log that is no failure of the code: recorded with no stack trace."""
+    """An event for the error log that is not a failure of the code: recorded without a stack trace."""
 
     def __init__(self, message: str, *, category: Category = Category.WARN) -> None:
         super().__init__(message, category=category)
@@ -277,7 +277,7 @@ class ArchiveEvent(Event):
 
 
 class AgentTermination(BaseException):
-    """Ends the agent. It passes through user callbacks, so it is no ``Exception``: do not swallow it.
+    """Ends the agent. It passes through user callbacks, so it is not an ``Exception``: do not swallow it.
 
     ``facts`` (dict of str to int or str) say where in the log it was, when a callback is the reason: ``callback``,
     ``log_position``, ``cluster_time``, and what the event was of, as the log's fields name it.

@@ -17,14 +17,14 @@ from container.setting_types import ContainerArguments
 def run(
     service: ClusteredService | ServiceHandler | Context | None = None, **settings: Unpack[ContainerArguments]
 ) -> None:
-    """Run a service until the consensus module ends it, or Ctrl-C or SIGTERM does. The whole of a main program.
+    """Run a service until the consensus module, Ctrl-C or SIGTERM ends it. This can be a whole main program.
 
     An end that was asked for returns: by the consensus module (shutdown, abort) or by a signal. Then ``on_terminate``
     has run, and the mark file is free for the next start. On another thread than the main one, signals are left alone.
 
     Events are logged on standard error, unless the program has set up `logging`: docs/logs.md.
 
-    A crash (SIGBUS, SIGSEGV…) prints on standard error where it came: `faulthandler` is enabled, unless it is already.
+    After a crash (SIGBUS, SIGSEGV…) standard error shows where it happened: this call enables `faulthandler`.
 
     Args:
         service: the service, or a :class:`~container.context.Context` with everything.

@@ -18,14 +18,14 @@ When its form changes, raise the version and say how an old state becomes a new 
 u16, the user's version u32, length of the payload u64, CRC-32 of the payload u32, CRC-32 of the header before this
 field and of the name u32, chunk length u64. The payload is the Struct in MessagePack.
 
-****A loaded state equals the written one.** A member that loads a snapshot must have the state of the others. So the
-state is checked before it is written: each value must be exactly of its declared type. Refused are a text in a number's
-field, an int in a float's, a tuple or an instance of a class in a field of any type, an instance of a derived class, a
-number beyond its constraints, an attribute that is not a field, a ``cached_property`` that is stale, NaN as a key,
-more than 1,000 levels, and a list, dict or Struct that is in the state twice, which would come back as two. The check
+**A loaded state equals the written one.** A member that loads a snapshot must have the state of the others. So the
+state is checked before it is written: each value must be exactly of its declared type. These are refused: a string in a
+number's field, an int in a float's, a tuple or an instance of a class in a field of any type, an instance of a derived
+class, a number beyond its constraints, an attribute that is not a field, a stale ``cached_property``, NaN as a key,
+more than 1,000 levels, and a list, dict or Struct that occurs twice in the state and would come back as two. The check
 takes about as long as the encoding, and next to no memory. Where types alone do not decide, the state is decoded and
-compared: values with constraints, dates, enums, dataclasses, abstract types, and Structs with ``__post_init__``. A
-state that is one of these is twice in memory while it is checked.
+compared: values with constraints, dates, enums, dataclasses, abstract types, and Structs with ``__post_init__``. Such a
+state is in memory twice during the check.
 
 **Equal on all members.** A ``dict`` keeps its order of insertion, in the running member and in one that loads the
 snapshot, so iterating over it is safe. A ``set`` or ``frozenset`` has no such order and is refused, in a declared type
@@ -79,14 +79,15 @@ def write_snapshot(
 ) -> int:
     """Write ``state`` (a msgspec Struct, or anything msgspec encodes) of any size to a snapshot.
 
-    ``state_type`` is what it will be read as, by default the class of ``state``: give ``dict[int, Order]`` for such a
-    dict. ``name`` (up to 256 bytes of UTF-8) is what a reader must ask for, by default the name of the class.
+    ``state_type`` is the type for reading it back, by default the class of ``state``: pass ``dict[int, Order]`` for
+    such a dict. ``name`` (up to 256 bytes of UTF-8) must match in :func:`read_snapshot`; by default it is the name of
+    the class.
 
-    ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers cannot bridge.
-    Return the length of the encoded state in bytes. Raise what :meth:`~container.api.SnapshotPublication.send`
-    raises, ``TypeError`` for a state that msgspec cannot encode, ConfigurationError, with the place, for one that would
-    not come back as it is or has a set in it or in its type, and ValueError for a version out of range or a name that
-    is too long. Nothing is written then.
+    You choose ``version`` (0 to 2**32 - 1): raise it when the Struct changes in a way that old readers cannot handle.
+    Return the length of the encoded state in bytes. Raise what :meth:`~container.api.SnapshotPublication.send` raises,
+    ``TypeError`` for a state that msgspec cannot encode, ConfigurationError, with the place, for one that would not
+    come back as it is or has a set in it or in its type, and ValueError for a version out of range or a name that is
+    too long. Nothing is written then.
     """
     state_type = type(state) if state_type is None else state_type
     _refuse_sets(state_type)
@@ -133,12 +134,12 @@ def read_snapshot[T](
 ) -> T:
     """Read back a state of ``state_type`` that :func:`write_snapshot` wrote with the same ``version`` and ``name``.
 
-    ``upgrades`` lets it read older versions too. By version, it has the type that the state had then, and a function
-    that makes the next version's state of it; the last one makes a ``state_type``::
+    With ``upgrades`` it also reads older versions. Each entry has, by version, the type of the state at that time and a
+    function that returns the next version's state; the last one returns a ``state_type``::
 
         read_snapshot(image, State, version=3, upgrades={1: (StateV1, from_1_to_2), 2: (StateV2, from_2_to_3)})
 
-    A function must depend on nothing but its argument, and do the same on all members: what it makes is the state.
+    A function must depend only on its argument, and return the same on all members: its result is the state.
 
     Raises:
         SnapshotError: the snapshot ends early, was not written by :func:`write_snapshot`, holds another name or

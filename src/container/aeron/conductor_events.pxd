@@ -1,4 +1,4 @@
-# What the C client's conductor reports: errors, images that came, counters that went away, and its end.
+# Reports of the C client's conductor: errors, new images, counters that are gone, and its end.
 from libc.stdint cimport int32_t, int64_t
 from cpython.ref cimport PyObject
 
@@ -26,7 +26,7 @@ cdef struct WaitingError:                   # one that waits until the client is
 cdef struct NewImage:                       # one that waits until its subscription is asked for it
     NewImage* next
     int64_t subscription_id
-    aeron_image_constants_t constants       # but for the two pointers in it
+    aeron_image_constants_t constants       # except its two pointers
     char source_identity[1]                 # in fact as long as it is
 
 

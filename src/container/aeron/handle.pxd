@@ -6,9 +6,9 @@ from container.aeron.conductor_events cimport ConductorEvents, pthread_mutex_t
 from container.aeron.keepalive cimport Keepalive
 from container.aeron.libaeron cimport aeron_context_t, aeron_t
 
-# Without the GIL threads meet anywhere. Whoever uses an object of C says so first and looks at its pointer then;
-# whoever frees it clears the pointer first and looks for users then: one of the two sees the other. With the GIL both
-# are plain reads and writes.
+# Without the GIL threads may meet anywhere. A user of a C object first counts itself and then looks at the pointer; the
+# thread that frees the object first clears the pointer and then looks for users: one of the two sees the other. With
+# the GIL both are plain reads and writes.
 cdef extern from *:
     """
     #ifdef Py_GIL_DISABLED

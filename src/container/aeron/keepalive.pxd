@@ -1,4 +1,4 @@
-# What runs the turns of a client or a media driver in invoker mode while the thread that should is busy.
+# A thread that runs the turns of a client or a media driver in invoker mode while its own thread is busy.
 from libc.stdint cimport int64_t
 from posix.types cimport pid_t
 

@@ -2,8 +2,8 @@
 # nothing else.
 #
 # No function here is linked: `library.pyx` looks each one up at run time and puts it into the tables below.
-# A member is named as the C function without its prefix `aeron_`. What C calls with a shared or an exclusive
-# publication is declared once, over an untyped pointer, because the two have the same functions.
+# A member has the name of the C function without its prefix `aeron_`. Functions for both shared and exclusive
+# publications are declared once, over an untyped pointer.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 

@@ -334,12 +334,12 @@ cdef class MediaDriver:
     Clients connect to it by its :attr:`aeron_dir`. Close them first: to them, a driver that closes is a
     driver that died. Its threads do not survive a fork.
 
-    Its directory is this user's: others cannot look into it, and the group can read its counters and errors, but no
-    traffic. While it starts, for some milliseconds, the umask of this process has 027 in it.
+    Its directory belongs to this user: others cannot look into it, and the group can read its counters and errors, but
+    no traffic. For some milliseconds during its start, the umask of this process includes 027.
 
-    With ``threading="INVOKER"`` the caller runs it by :meth:`invoke`. While nobody has for 20 ms, a thread without
-    Python does: a caller that is busy costs no client its driver. Aeron clients of this process invoke it while they
-    wait for it.
+    With ``threading="INVOKER"`` the caller runs it by :meth:`invoke`. If nobody does so for 20 ms, a native thread runs
+    it, so that a busy caller costs no client its driver. Aeron clients of this process invoke it while they wait for
+    it.
     """
 
     def __cinit__(self):

@@ -1,4 +1,4 @@
-# What an AeronClient adds: the seam's publications, subscriptions, images and counters over objects of C.
+# Resources of an AeronClient: the seam's publications, subscriptions, images and counters over C objects.
 from libc.stdint cimport int32_t, int64_t
 
 from container.aeron.conductor_events cimport NewImage

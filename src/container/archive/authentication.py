@@ -53,21 +53,21 @@ class SessionProxy(Protocol):
 class Authenticator:
     """Decides who may connect; your class derives from it, or has the same methods.
 
-    This one gives no answer, so every client fails after the archive's connect timeout. Times are
-    milliseconds since 1970.
+    This class never decides, so every client fails after the archive's connect timeout. Times are milliseconds since
+    1970.
     """
 
     def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
         """A client wants to connect, with these credentials, which may be empty."""
 
     def on_connected_session(self, session: SessionProxy, now_ms: int) -> None:
-        """The client can be answered: challenge, authenticate or reject it. Called until one of these is done."""
+        """The client can be answered: challenge, authenticate or reject it. Called until you do one of these."""
 
     def on_challenge_response(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
         """A client that was challenged answers, with these credentials."""
 
     def on_challenged_session(self, session: SessionProxy, now_ms: int) -> None:
-        """Decide about a client that was challenged, whether it has answered or not. Called until that is done."""
+        """Decide about a client that was challenged, whether it has answered or not. Called until you decide."""
 
 
 class AcceptAll(Authenticator):

@@ -1,4 +1,4 @@
-# What a backup needs of its Aeron client, for plain Python.
+# The Aeron client of a backup, for plain Python.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.transport.counters cimport Counters

@@ -122,9 +122,9 @@ cdef class AeronCluster(FragmentHandler):
     **One thread uses a client**: the first that calls it after the connect. Another one is refused with
     ClusterError until that thread has ended.
 
-    **Call :meth:`poll_egress` often**, at least some times a second: it receives what the service and the cluster send,
-    follows the leader and keeps the session alive. The cluster closes a session that is silent for 10 s (its
-    default).
+    **Call :meth:`poll_egress` often**, at least a few times per second: it receives messages of the service and the
+    cluster, follows the leader and keeps the session alive. By default the cluster closes a session that is silent for
+    10 s.
 
     **A message that is accepted is not yet processed**, and may be lost when the leader changes: only the
     service's answer proves it.

@@ -44,7 +44,7 @@ _LOGGER = logging.getLogger("container.client")
 
 
 class ConnectionListener:
-    """Hears what becomes of the connection; override what is needed.
+    """Receives events of the connection; override the methods you need.
 
     With asyncio the methods run on the event loop, and what they raise goes to its exception handler. Else they run in
     polls, and what they raise comes out of the poll.

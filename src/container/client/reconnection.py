@@ -32,7 +32,7 @@ _MAX_S = 1_000_000_000  # 31 years: a time in nanoseconds fits 64 bits
 
 
 class ConnectionState(enum.Enum):
-    """Where a client that connects again is."""
+    """State of a reconnecting client's connection."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"

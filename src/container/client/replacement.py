@@ -16,7 +16,7 @@ from container.errors import ContainerError
 
 
 class PoolListener:
-    """Is notified of the sessions of a pool; override what is needed.
+    """Receives events of a pool's sessions; override the methods you need.
 
     ``session`` is a :class:`PooledSession`, or an :class:`AsyncPooledSession` in an asyncio pool. In a blocking pool
     the methods are called at the end of polls, and what they raise comes out of the poll; in an asyncio pool on the

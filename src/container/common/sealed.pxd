@@ -41,7 +41,7 @@ cdef extern from *:
     }
     """
     int _seal "container_seal" (object sealed, bint is_hidden) except -1
-    # What base.__init__(self, *arguments, **keywords) does; for a type derived from a sealed one.
+    # Same as base.__init__(self, *arguments, **keywords), for a type derived from a sealed one.
     int initialise "container_initialise" (object base, object self, tuple arguments, dict keywords) except -1
 
 

@@ -1,4 +1,4 @@
-# What a member asks its archive for beside the cluster's work.
+# A member's requests to its archive besides the cluster's work.
 from libc.stdint cimport int64_t
 
 from container.archive.client.async_archive cimport AsyncArchive

@@ -1,4 +1,4 @@
-# What tools and clients ask a cluster to do.
+# Control requests of tools and clients to a cluster.
 from libc.stdint cimport int32_t, int64_t
 
 from container.consensus.archive_upkeep cimport ArchiveUpkeep

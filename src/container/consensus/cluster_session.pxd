@@ -26,7 +26,7 @@ cdef class ClusterSession:
     cdef readonly str response_channel
     cdef readonly bytes encoded_principal
     cdef readonly object action             # what is done once it is authenticated; None: it is opened
-    cdef readonly object refusal            # (EventCode, detail) that it is to be told, or None
+    cdef readonly object refusal            # (EventCode, detail) to send to it, or None
     cdef readonly int64_t opened_log_position
     cdef readonly int64_t closed_log_position
     cdef readonly int32_t close_reason      # NULL_CLOSE_REASON: none

@@ -1,4 +1,4 @@
-# What the consensus stream brings to a member.
+# Decodes the consensus stream of a member.
 from libc.stdint cimport int32_t, uint8_t
 
 from container.codecs.sbe cimport MessageHeader

@@ -1,4 +1,4 @@
-# What the adapters call with what they decoded; the agent of the consensus module implements it.
+# Receiver of the adapters' decoded messages; the agent of the consensus module implements it.
 #
 # Messages of other members, unlike the rest, may be handled in Python as well, as by the members that tests script.
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -1,4 +1,4 @@
-# What services and tools ask of the consensus module, over IPC.
+# Decodes requests of services and tools to the consensus module, over IPC.
 from libc.stdint cimport uint8_t
 
 from container.codecs.sbe cimport MessageHeader

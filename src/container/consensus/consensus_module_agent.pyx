@@ -122,7 +122,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         try:
             self._add_streams(context)
             self._make_parts(context)
-        except BaseException:                   # the client may be somebody's who goes on with it
+        except BaseException:                   # the client may belong to a caller who keeps using it
             for stream in self._streams():
                 if stream is not None:
                     self._attempt(stream.close)
@@ -427,7 +427,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             work_count += 1
         return work_count
 
-    # What services and tools ask for
+    # Requests of services and tools
 
     cdef int on_service_message(self, int64_t service_id, const uint8_t* payload, size_t length) except -1:
         cdef int index = service_id_from_service_message(service_id)
@@ -525,7 +525,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 correlation_id, self._status.leader.id, self.members.encode())
         return 0
 
-    # What clients ask for
+    # Requests of clients
 
     cdef int on_session_connect(
             self, int64_t correlation_id, int32_t response_stream_id, int32_t version, str response_channel,
@@ -597,7 +597,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             return 0
         return self._control.on_admin_request(session, correlation_id, request_type)
 
-    # What the other members say
+    # Messages of the other members
 
     cpdef int on_canvass_position(
             self, int64_t log_leadership_term_id, int64_t log_position, int64_t leadership_term_id,
@@ -688,7 +688,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cpdef int on_termination_ack(self, int64_t leadership_term_id, int64_t log_position, int32_t member_id) except -1:
         return self._termination.on_ack(self.members.find(member_id), leadership_term_id, log_position)
 
-    # What backups and standbys ask for
+    # Requests of backups and standbys
 
     cdef int on_backup_query(
             self, int64_t correlation_id, int32_t response_stream_id, int32_t version, int64_t log_position,
@@ -728,7 +728,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _count_standby_snapshot(self):
         self._counters.standby_snapshots.increment()
 
-    # What the log says
+    # Events of the log
 
     cdef int on_replay_session_message(self, int64_t cluster_session_id, int64_t timestamp) except -1:
         cdef int service_id
@@ -795,7 +795,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._termination.terminate(False, message_of(error))
         return 0
 
-    # What a snapshot says
+    # Contents of a snapshot
 
     cdef int on_load_state(self, int64_t next_session_id, int64_t next_service_session_id,
                            int64_t log_service_session_id, int32_t pending_message_capacity) except -1:
@@ -845,7 +845,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._attempt(closable.close)
         self._attempt(self._tell_clients)       # without ingress: who connects again waits for the next start
         self._attempt(self._log_adapter_leave)
-        if self._status.role != LEADER:         # whose log ends with its publication; this one's leader goes on
+        if self._status.role != LEADER:         # a leader's log ends with its publication; this one's leader continues
             self._attempt(self._recording.ask_to_stop)
         for closable in (self.log_publisher, *self._streams()):
             self._attempt(closable.close)

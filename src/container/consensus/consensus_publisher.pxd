@@ -1,4 +1,4 @@
-# What a member says to the others. Each call returns whether the message was sent now.
+# Messages of a member to the others. Each call returns whether the message was sent now.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.consensus.cluster_member cimport ClusterMember

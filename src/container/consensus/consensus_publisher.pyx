@@ -103,7 +103,7 @@ cdef class ConsensusPublisher:
             self._pending[index] = None
             self._missing_count -= 1
             return 1
-        # What the driver still has of a publication before is gone in a moment.
+        # The driver removes its remains of the previous publication in a moment.
         if failure is not None and not (
                 isinstance(failure, RegistrationError) and failure.code == TEMPORARILY_UNAVAILABLE):
             self._add_due_ns[index] = now_ns + ADD_INTERVAL_NS

@@ -1,4 +1,4 @@
-# What a client hears from the consensus module itself. Each returns whether it was sent now.
+# The consensus module's own messages to a client. Each call returns whether it was sent now.
 from libc.stdint cimport int32_t, int64_t
 
 from container.transport.streams cimport Publication

@@ -154,7 +154,7 @@ class Election:
         self._graceful_closed_leader_id = graceful_closed_leader_id
         self._initial_leadership_term_id = leadership_term_id
         self._initial_term_base_log_position = term_base_log_position
-        #: Who leads, where it is known.
+        #: The leader, if known.
         self.leader: ClusterMember | None = None
         #: The session id of the leader's log publication, None while it is not known.
         self.log_session_id: int | None = None
@@ -251,7 +251,7 @@ class Election:
         if isinstance(error, AgentTermination):
             raise error
 
-    # What the others say
+    # Messages of the others
 
     def on_canvass_position(
         self,
@@ -413,7 +413,7 @@ class Election:
         if self.state is _S.INIT or not self._is_term(leadership_term_id, "CommitPosition", leader_member_id):
             return
         if self.leader is not None and self.leader.id == leader_member_id:
-            # Whatever its term: leaders before 1.50 sent that of the term before.
+            # Its term does not matter: leaders before 1.50 sent that of the term before.
             self.notified_commit_position = max(self.notified_commit_position, log_position)
         leader = self._members.find(leader_member_id)
         if leader is not None and self.state not in _VOTING_STATES:
@@ -589,7 +589,7 @@ class Election:
         self.leadership_term_id = self.candidate_term_id
         self._term_base_log_position = self.append_position
         self._announced_log_term_id = self.log_leadership_term_id
-        # Of this log: since this member last led, it may have lost what was counted then.
+        # Counted for this log: since this member last led, it may have lost what was counted then.
         self._upstream_commit_position = 0
         self._enter(_S.LEADER_LOG_REPLICATION, now_ns, reason)
         self._host.begin_log_publication(self.append_position)
@@ -636,7 +636,7 @@ class Election:
                 self.log_position = self.append_position
                 self._enter(_S.LEADER_INIT, now_ns, "log replay done")
             elif self._members.count() > 1:
-                # The others wait for this member, which says that it leads: the services of another one may go on. A
+                # The others wait for this member, which says that it leads: other members' services may continue. A
                 # snapshot that is in the log may take long, on all of them.
                 self._check_deadline(now_ns, "services and archive to continue the replay of the log")
         return work_count + self._publish_as_leader(self._quorum_position(now_ns), now_ns)
@@ -729,7 +729,7 @@ class Election:
         is_replicating = self.state is _S.LEADER_LOG_REPLICATION
         log_term_id = self._announced_log_term_id if is_replicating else self.log_leadership_term_id
         for member in self._members.members:
-            # Who has not said yet what it is says so in its next canvass.
+            # A member of unknown version announces it in its next canvass.
             if member is not self._this_member and member.protocol_version != NULL_VALUE:
                 self._publish_new_leadership_term(member, log_term_id, quorum_position, is_answer=False)
         return 1
@@ -821,7 +821,7 @@ class Election:
             return
         is_dropped = is_of_own_term and message.next_leadership_term_id == last_term < message.leadership_term_id
         if is_dropped and next_base != NULL_POSITION:
-            # The leader of this member's last term was cut off, and another went on with the log before that term.
+            # The leader of this member's last term was cut off, and another continued the log before that term.
             base = self._host.base_of_term(last_term)
             if NULL_POSITION < base < self.append_position:
                 self._begin_truncation(leader, message, base, now_ns)
@@ -1184,7 +1184,7 @@ class Election:
         """
         return not self._is_leader_upstream or self._settings.appointed_leader_id == NULL_VALUE
 
-    # What all states share
+    # Shared by all states
 
     def _is_deaf(self) -> bool:
         """Whether it has not begun: what a member hears while it prepares or pauses, it answers."""
@@ -1317,7 +1317,7 @@ class Election:
             self._members.reset()
             self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
             self.leader = None
-            # Of that leader's log: what another has there may not be committed.
+            # It was for that leader's log: another log's entries there may not be committed.
             self.notified_commit_position = 0
             self._host.set_role(Role.FOLLOWER)
         elif state is _S.CANDIDATE_BALLOT:
@@ -1332,7 +1332,7 @@ class Election:
 
     def _enter_time(self, now_ns: int) -> None:
         self._time_of_last_state_change_ns = now_ns
-        # What is sent at intervals goes at once.
+        # Periodic messages are sent immediately.
         self._time_of_last_update_ns = now_ns - _LONG_AGO_NS
         self._time_of_last_commit_position_ns = now_ns - _LONG_AGO_NS
         self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns

@@ -20,7 +20,7 @@ cdef class IngressStream(FragmentHandler):
     """One subscription of the ingress."""
 
     cdef int poll(self, int fragment_limit) except -1:
-        # What a turn costs without a message grows with the streams, so a poll takes as many frames at least: with
+        # The cost of a turn without a message grows with the streams, so a poll takes at least as many frames: with
         # a limit alone, thousands of clients that report to be alive would be more than the turns of a busy member.
         return self._subscription.controlled_poll(
             self._assembler, max(fragment_limit, self._subscription.image_count()))

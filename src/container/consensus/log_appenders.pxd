@@ -1,4 +1,4 @@
-# What a leader appends to the log of its own accord.
+# Log entries that a leader appends without a client's request.
 from container.consensus.cluster_clock cimport ClusterClock
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.member_status cimport MemberStatus

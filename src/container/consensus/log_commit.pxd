@@ -1,4 +1,4 @@
-# What of the log is committed, and what this member has done that is not.
+# The committed part of the log, and this member's actions beyond it.
 from libc.stdint cimport int64_t
 
 from container.consensus.cluster_member cimport ClusterMembers

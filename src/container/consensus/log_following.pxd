@@ -1,4 +1,4 @@
-# What a follower reads of the leader's log, and says of it.
+# A follower's reading of the leader's log, and its reports about it.
 from libc.stdint cimport int64_t
 
 from container.consensus.cluster_member cimport ClusterMember

@@ -1,4 +1,4 @@
-# What type checkers see of container.consensus.long_map, which is compiled.
+# Types of container.consensus.long_map, which is compiled.
 from typing import final
 
 @final

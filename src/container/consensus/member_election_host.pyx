@@ -290,7 +290,8 @@ cdef class MemberElectionHost:
     def drop_empty_terms(self, int64_t first_term_id):
         """Take the last terms out of the recording log, from one on; the term before them (int), -1 for none."""
         cdef int64_t term_id = self._recording_log.drop_last_terms(first_term_id)
-        # This member may have followed such a leader already. What comes now is of the term before: its actions count.
+        # This member may have followed such a leader already. Messages from now on are of the term before: its actions
+        # count.
         if term_id < self._status.leadership_term_id:
             self._status.set_leadership_term(term_id)
         return term_id

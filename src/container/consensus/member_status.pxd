@@ -1,4 +1,4 @@
-# What a member is at present: its state, its role, its term and its leader.
+# Current state, role, term and leader of a member.
 from libc.stdint cimport int64_t
 
 from container.consensus.cluster_member cimport ClusterMember

@@ -1,4 +1,4 @@
-# How a member ends: with its cluster, or because it cannot go on.
+# How a member ends: with its cluster, or because it cannot continue.
 from libc.stdint cimport int64_t
 
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
@@ -22,7 +22,7 @@ cdef class MemberTermination:
     cdef int64_t _log_position                  # NULL_POSITION: none was asked for
     cdef ConsensusPublisher _publisher
     cdef list _untold                           # ClusterMember of those that are not told yet
-    cdef int64_t _followed_position             # where this follower is to end; NULL_POSITION: it goes on
+    cdef int64_t _followed_position             # where this follower ends; NULL_POSITION: it continues
     cdef int64_t _followed_term_id              # of the leader that said so
     cdef bint _is_awaiting_services
     cdef bint _is_sent                          # to the services

@@ -1,4 +1,4 @@
-# What the other members say while no election is in progress.
+# Messages of the other members while no election is in progress.
 from libc.stdint cimport int32_t, int64_t
 
 from container.consensus.cluster_member cimport ClusterMembers

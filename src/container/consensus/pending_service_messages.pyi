@@ -1,4 +1,4 @@
-# What type checkers see of container.consensus.pending_service_messages, which is compiled.
+# Types of container.consensus.pending_service_messages, which is compiled.
 from typing import final
 
 from container.errors import ClusterError

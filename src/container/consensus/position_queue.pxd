@@ -1,4 +1,4 @@
-# What was appended at which log position, in order, until the log is committed so far.
+# Appended entries and their log positions, in order, until the log is committed so far.
 from libc.stdint cimport int64_t
 
 

@@ -1,4 +1,4 @@
-# What the consensus module sends to its services, over IPC.
+# Messages of the consensus module to its services, over IPC.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.consensus.cluster_member cimport ClusterMembers

@@ -31,10 +31,10 @@ cdef class SessionManager:
     cdef SessionTable _table                # those that are in the log
     cdef list _pending                      # of clients that want a session
     cdef list _pending_actions              # of those that want an answer, and no session
-    cdef list _refused                      # that are to be told so
+    cdef list _refused                      # waiting for the refusal to be sent
     cdef object _unconnected                # deque of ClusterSession: their egress is made later
-    cdef list _connecting                   # the driver makes their egress, of at most so many at a time
-    cdef object _former                     # deque of ClusterSession: their clients are to be told that they ended
+    cdef list _connecting                   # the driver is creating their egress; their number is limited
+    cdef object _former                     # deque of ClusterSession whose clients do not know yet that they ended
     cdef object _uncommitted_closed         # deque of ClusterSession
     cdef object _uncommitted_ids            # deque of (log position, next session id)
 

@@ -316,7 +316,7 @@ cdef class SessionManager:
             self._on_error(error)
         return allowed is True
 
-    # What a follower learns from the log
+    # Events of the log on a follower
 
     cdef int on_replay_session_open(
             self, int64_t log_position, int64_t correlation_id, int64_t cluster_session_id, int32_t response_stream_id,

@@ -1,4 +1,4 @@
-# What a consensus module waits for, as steps that never wait themselves.
+# The waits of a consensus module, as steps that never wait themselves.
 from libc.stdint cimport int32_t, int64_t
 
 from container.archive.client.archive_connection cimport ArchiveRequest

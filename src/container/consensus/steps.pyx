@@ -242,7 +242,7 @@ def without_replays(AsyncArchive archive not None, Deadline deadline not None, i
         try:
             return (yield from answer(archive, ask()))
         except ArchiveError as error:
-            # Upstream's archive answers that replays end, and they may go on for a moment.
+            # Upstream's archive answers that replays end, but they may continue for a moment.
             if error.code != error_codes.ACTIVE_RECORDING:
                 raise
         deadline.check()

@@ -1,4 +1,4 @@
-# What the last term has left open is undone before an election.
+# Undoes before an election what the last term has left open.
 from libc.stdint cimport int64_t
 
 from container.consensus.archive_upkeep cimport ArchiveUpkeep

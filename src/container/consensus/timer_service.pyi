@@ -1,4 +1,4 @@
-# What type checkers see of container.consensus.timer_service, which is compiled.
+# Types of container.consensus.timer_service, which is compiled.
 from typing import final
 
 class TimerHandler:

@@ -129,7 +129,7 @@ cdef class PriorityHeapTimerService(TimerService):
             if not self._handler.on_timer_event(correlation_id, self._timers[index].deadline):
                 break
             expired += 1
-            # The handler may have cancelled the timer, or scheduled it anew: that one stays.
+            # The handler may have cancelled the timer, or rescheduled it: that one stays.
             found = self._index_by_correlation_id.get(correlation_id)
             if found >= 0 and self._timers[found].sequence == sequence:
                 self._forget(correlation_id, <int32_t> found)

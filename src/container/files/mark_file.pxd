@@ -1,4 +1,4 @@
-# What the mark files of a member's container and of an archive have in common.
+# Common part of the mark files of a member's container and of an archive.
 from libc.stdint cimport int32_t, int64_t
 
 from container.storage.storage_seam cimport Storage, StorageFile
@@ -32,12 +32,12 @@ cdef class OwnedMarkFile(MarkFile):
     cdef long _parent_id                # of the process of which this one is a fork; 0 where it was made
     cdef object __weakref__
 
-    # What a kind of mark file adds. `block` is where the block begins in a file that is taken over.
+    # Added by each kind of mark file. `block` is where the block begins in a file that is taken over.
     cdef int _check_version(self, int32_t version) except -1        # raises MarkFileError for one that is not ours
     cdef int64_t _block_offset(self, bytes head) except -1          # likewise
     cdef int _check_claimed(self, int64_t block) except -1          # likewise; the file is given back then
     cdef int _adopt(self, int64_t block) except -1                  # header in today's layout, with the new owner
-    cdef int _write_new(self) except -1                             # header of a new file, but for its begin
+    cdef int _write_new(self) except -1                             # header of a new file, except its beginning
 
     # For its constructor: creates the file, or takes it over.
     cdef int _begin(self, object kind, object path, Storage storage, Clock clock, int64_t process_id,

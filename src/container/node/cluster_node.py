@@ -102,14 +102,14 @@ def _named(part: str) -> Iterator[None]:
 class ClusterNode:
     """A member of a cluster in this process, by default of a cluster of one; :meth:`launch` makes one.
 
-    It serves until a tool ends the cluster, a part of it fails, or :meth:`close`, which ``with`` calls. When a part has
-    ended, the node closes the others. One that is open when the interpreter ends is closed there.
+    It serves until a tool ends the cluster, a part fails, or :meth:`close` is called, as ``with`` does. When a part
+    ends, the node closes the others. The interpreter closes a node that is still open when it exits.
 
     Attributes:
-        directory: what it keeps: the archive's recordings, the recording log, mark files (Path).
+        directory: its files: the archive's recordings, the recording log, mark files (Path).
         aeron_dir: the media driver's directory, for clients of this machine (str).
-        ingress_endpoints: where clients of the network reach the members, such as ``0=localhost:9010`` (str).
-        member_id: which of the members it is (int).
+        ingress_endpoints: addresses of the members for network clients, such as ``0=localhost:9010`` (str).
+        member_id: its id among the members (int).
     """
 
     def __init__(
@@ -155,14 +155,15 @@ class ClusterNode:
         on_ready: Callable[[], object] | None = None,
         on_end: Callable[[], object] | None = None,
     ) -> Self:
-        """Start a member, and return it once its cluster has a leader: itself, where it is the only one.
+        """Start a member, and return it once its cluster has a leader (itself, if it is the only member).
 
         Args:
             services: its services; their ids are 0, 1, … in this order. A
-                :class:`~container.node.service_process.ServiceProcess` has a process of its own.
-            directory: the member's, to continue or to begin; by default a temporary one, which :meth:`close` removes.
-            host: the name or address of this machine by which clients reach it; one of IPv6 with or without brackets;
-                ``localhost`` by default.
+                :class:`~container.node.service_process.ServiceProcess` runs in a separate process.
+            directory: the member's directory, with old files or none; by default a temporary one, which :meth:`close`
+                removes.
+            host: the name or address at which clients reach this machine (IPv6 with or without brackets); ``localhost``
+                by default.
             port: the UDP port for clients, 9010 by default; the four ports after it must be free as well.
             members: instead of host and port, all members of a cluster, the same list on each: mappings with ``id``
                 and ``host``, and with ``port`` (9010 by default, and the four after it); or, in place of host and
@@ -173,14 +174,14 @@ class ClusterNode:
             archive: settings of the archive, by name.
             consensus_module: settings of the consensus module, by name.
             container: settings of all service containers, by name.
-            threading_mode: ``SHARED``: the parts take turns on one thread, which idles as the setting ``idle_strategy``
-                of the containers says. With several members, and with services in processes of their own, driver,
-                archive and consensus module are on one thread, which idles as that of the consensus module says, and
-                the services on another, so that a callback costs the member neither its log nor its lead.
-                ``DEDICATED``: each part has a thread of its own.
-            timeout: seconds until there is a leader, at most; by default 30 for one member, and without a limit for
-                several: one that starts alone waits for the others, and its log says for which.
-            on_ready: called when there is a leader, just before the node is returned; what it raises closes the node.
+            threading_mode: ``SHARED``: the parts take turns on one thread, which idles by the containers' setting
+                ``idle_strategy``. With several members, or with services in separate processes, driver, archive and
+                consensus module share one thread, which idles by the consensus module's setting. The services have
+                another, so that a long callback costs the member neither its log nor its lead. ``DEDICATED``: each part
+                has its own thread.
+            timeout: maximum seconds until there is a leader; by default 30 for one member and no limit for several. A
+                member that starts alone waits for the others, and logs which ones are missing.
+            on_ready: called when there is a leader, just before the node is returned; an exception closes the node.
             on_end: called on the thread of each part that has ended.
 
         Raises:
@@ -399,13 +400,13 @@ class ClusterNode:
         return next(iter(failures), None) if self.has_error_messages else None
 
     def take_snapshot(self, timeout: float = _SNAPSHOT_TIMEOUT_S) -> None:
-        """Have services and consensus module take a snapshot, and wait for it; the next start begins there.
+        """Take a snapshot of services and consensus module, and wait for it; the next start begins there.
 
         Afterwards another can be asked for, and the operator's tools are not refused for this one. For any thread but
         those of its parts.
 
         Args:
-            timeout: seconds until it is taken, at most.
+            timeout: maximum seconds until it is taken.
 
         Raises:
             ClusterError: the node has ended; or it continues, and another member leads, or the snapshot was refused or
@@ -459,9 +460,9 @@ class ClusterNode:
 
     @property
     def failure(self) -> BaseException | None:
-        """The cause of its end: the failure of the first part that had a cause of its own.
+        """The reason for its end: the failure of the first part that failed on its own.
 
-        None while all run, and when a tool or :meth:`close` ended it.
+        None while all parts run, and after an end by a tool or :meth:`close`.
         """
         failures = [part.failure for part in self._ended]
         failure = failures[0] if failures else None
@@ -478,7 +479,7 @@ class ClusterNode:
         return all(settings.record_error_messages for settings in found)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until a part has ended; True when one has within ``timeout`` seconds (None: without a limit).
+        """Wait until a part has ended; return True if one has within ``timeout`` seconds (None: no limit).
 
         The node then closes the others, on a thread of its own; :meth:`close` waits for that. Raises ForkedError in a
         forked child.

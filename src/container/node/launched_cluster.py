@@ -30,14 +30,14 @@ _PORT_MAX = 65_535
 
 
 class LaunchedCluster(NativeCluster):
-    """Members that run on this machine, each the command ``aeron-cluster node``; :meth:`launch` makes one.
+    """A cluster on this machine, each member a process with ``aeron-cluster node``; :meth:`launch` starts one.
 
     A context manager; :meth:`close` ends all members in order. :attr:`members` has a handle to each, with
     ``member_id``, ``is_leader``, ``kill()``, ``stop()`` and ``restart()``; :attr:`leader` is the one that leads.
 
     Attributes:
-        directory: where the members' directories are (Path).
-        ingress_endpoints: where clients reach the members (str).
+        directory: the parent of the members' directories (Path).
+        ingress_endpoints: addresses of the members for clients (str).
     """
 
     _watcher: _Watcher | None = None
@@ -58,11 +58,11 @@ class LaunchedCluster(NativeCluster):
         timeout: float = _LAUNCH_TIMEOUT_S,
         say: Callable[[str], object] | None = None,
     ) -> LaunchedCluster:
-        """Start a member for each, and return the cluster once all of them have one leader.
+        """Start all members, and return the cluster once they have one leader.
 
-        Each member is a process of its own, so that one can be killed. It imports the service: give a class, or a
-        function that makes one, of a module. Timeouts are short, so that a new leader is there some 3 s after a kill;
-        settings change that. Lines that the members log, and who leads, go to ``say``.
+        Each member is a separate process, so that you can kill it. The process imports the service: pass a class of a
+        module, or a function that creates the service. Timeouts are short, so that a new leader takes over about 3 s
+        after a kill; settings change that. Lines that the members log, and who leads, go to ``say``.
 
         Args:
             services: makers of the services, called without arguments: a class, a function, or ``package.module:Name``.

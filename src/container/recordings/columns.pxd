@@ -1,7 +1,7 @@
 # Growing buffers in Arrow's layout: one struct per column, filled row by row from C, given to pyarrow without a copy.
 #
-# A column that is never set in a batch costs nothing: it becomes an array of nulls. Rows that are passed over become
-# null when the next row is set or the batch is taken, so a validity bitmap exists only where there are nulls.
+# A column that is never set in a batch costs nothing: it becomes an array of nulls. Skipped rows become null when the
+# next row is set or the batch is taken, so a validity bitmap exists only where there are nulls.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 

@@ -5,7 +5,7 @@ cdef enum:
     FRAME_TYPE_PAD = 0
     FRAME_TYPE_DATA = 1
 
-# What a read came to: something was read, the range has ended, or a failure with its facts in the reader.
+# Result of a read: something was read, the range has ended, or a failure with its facts in the reader.
 cdef enum:
     READ_OK = 0
     READ_END = 1
@@ -50,7 +50,7 @@ cdef enum:
 
 cdef class FrameReader:
     """Reads the frames of one recording; never writes, maps or locks, so a file may be cut under it."""
-    # What the catalog says of the recording.
+    # From the catalog's entry of the recording.
     cdef readonly int64_t recording_id
     cdef readonly int64_t start_position
     cdef readonly int32_t term_length
@@ -79,7 +79,7 @@ cdef class FrameReader:
     cdef int64_t position           # where it begins
     cdef int64_t next_position      # where the next one begins
     cdef readonly int64_t torn_position     # where a last frame ends that `find_end` has left out; -1 without one
-    # What bytes 12 to 15 of data frames hold: the session id of the frames before this one, or a checksum.
+    # Content of bytes 12 to 15 of data frames: the session id of the frames before this one, or a checksum.
     cdef int _checksum_kind
     cdef bint _has_session
     cdef int32_t _session_id

@@ -10,17 +10,17 @@ cdef class MessageReader(FrameReader):
     cdef int64_t message_length
     cdef int64_t begin_position     # where its first frame begins
     cdef int64_t log_position       # where its last frame ends, which is how services see it
-    cdef const uint8_t* template_bits   # NULL, or a bit for each template id that is wanted; others are passed over
+    cdef const uint8_t* template_bits   # NULL, or a bit for each wanted template id; others are skipped
     cdef uint8_t* _parts
     cdef int64_t _parts_length
     cdef int64_t _parts_capacity
     cdef int64_t _message_length_max
-    cdef int64_t _expected_position     # where the open message goes on
+    cdef int64_t _expected_position     # where the open message continues
     cdef int32_t _last_frame_length     # of the fragment before
     cdef bint is_doubtful               # of the last failure: whether what follows is rather a fragment
     cdef bint _is_open
     cdef bint _is_wanted
-    cdef bint _is_in_tail               # fragments of a message that was begun earlier are passed over
+    cdef bint _is_in_tail               # fragments of a message that began earlier are skipped
 
     cdef int next_message(self, int64_t limit, int64_t read_limit) noexcept nogil
     cdef int64_t skip_fragments(self, int64_t limit) noexcept nogil

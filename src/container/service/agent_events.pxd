@@ -1,4 +1,4 @@
-# What reaches the agent between two steps of its duty cycle, and waits there to be looked at.
+# Events that reach the agent between two steps of its duty cycle, and wait for it.
 from libc.stdint cimport int32_t, int64_t
 
 from container.transport.transport_seam cimport ClientListener

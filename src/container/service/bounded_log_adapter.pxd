@@ -19,7 +19,7 @@ cdef class BoundedLogAdapter(FragmentHandler):
     cdef Subscription _subscription
     cdef Image _image                       # None when no log is joined
     cdef int64_t max_log_position           # where the current image counts as finished; never a poll limit
-    cdef int64_t event_position             # after the last message that was none of a session
+    cdef int64_t event_position             # after the last message that was not a session message
     cdef int _event_template_id             # of that message; -1 when it has no head that is one
     cdef int _fragment_limit
     cdef Clock _clock

@@ -1,4 +1,5 @@
-# What a service can ask of its cluster; the agent does it. Names without an underscore are for services in Cython.
+# Requests of a service to its cluster, which the agent carries out. Names without an underscore are for services in
+# Cython.
 from libc.stdint cimport int64_t, uint8_t
 
 from container.transport.message_buffer cimport BufferClaim

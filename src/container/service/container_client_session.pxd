@@ -11,7 +11,7 @@ from container.transport.streams cimport PendingAdd, Publication
 cdef struct WaitBudget:
     int64_t remaining_ns                    # below 0 after a wait that took longer than it might
     int64_t capacity_ns
-    int64_t refill                          # one part in so many of the time without waits comes back
+    int64_t refill                          # divisor: this fraction of the time without waits comes back
     int64_t counted_ns                      # until when
 
 

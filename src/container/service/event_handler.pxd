@@ -1,4 +1,4 @@
-# What the parts of a member ask of the agent: adapters bring events; sessions, batches and snapshots need the rest
+# Calls of the parts of a member to its agent: events from adapters; the rest for sessions, batches and snapshots.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.service.cluster cimport Cluster

@@ -1,4 +1,4 @@
-# What the result of an offer means for whoever waits to send.
+# Meaning of an offer's result for a sender that waits.
 from libc.stdint cimport int64_t
 
 from container.transport.streams cimport Publication

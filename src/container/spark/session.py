@@ -57,9 +57,8 @@ def open_session(
         settings: Spark's settings on top of those chosen here.
 
     Raises:
-        ConfigurationError: there is no system Java that runs Spark; the text lists the places that were searched. Or
-        Spark
-            Connect lacks a package.
+        ConfigurationError: there is no system Java that runs Spark (the text lists the places that were searched), or
+            Spark Connect lacks a package.
     """
     chosen = master or DEFAULT_MASTER
     if chosen.startswith(_CONNECT):

@@ -60,7 +60,7 @@ cdef class Storage:
     cpdef int unlink(self, str path) except -1
     cpdef int force_directory(self, str path) except -1     # creations, renames and unlinks in it
     cpdef int64_t usable_space(self, str path) except -1    # bytes
-    cpdef bytes boot_id(self)                               # 16, the same until the machine starts anew
+    cpdef bytes boot_id(self)                               # 16, the same until the machine reboots
 
 
 cdef object storage_error(int error, str action, str path)  # the OSError for the caller to raise

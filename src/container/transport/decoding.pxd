@@ -1,4 +1,4 @@
-# What the adapters share: checks that turn a refusal of a codec into an error with its facts.
+# Shared by the adapters: checks that turn a refusal of a codec into an error with its facts.
 from libc.stdint cimport int32_t, uint8_t
 
 from container.codecs cimport sbe

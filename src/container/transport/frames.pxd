@@ -24,7 +24,7 @@ cdef enum:
     PUBLICATION_ERROR = -6      # a Python exception is set
 
 
-# What a fragment handler asks the poll to do next; the values are Aeron's.
+# A fragment handler's instruction to the poll; the values are Aeron's.
 cdef enum Action:
     ACTION_ABORT = 1            # the frame is not consumed, the poll ends
     ACTION_BREAK = 2            # the frame is consumed, the poll ends

@@ -58,7 +58,7 @@ cdef class Subscription:
     cdef Image take_new_image(self)
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1
     cdef str resolved_endpoint(self)                        # "host:port" of a UDP endpoint, "" until bound
-    # Of a channel with control-mode=manual. poll() returns the subscription when it is done.
+    # For a channel with control-mode=manual. poll() returns the subscription when it is done.
     cdef PendingAdd begin_add_destination(self, str channel)
     cdef PendingAdd begin_remove_destination(self, str channel)
     cpdef int close(self) except -1                         # may be called twice
@@ -99,8 +99,8 @@ cdef class Publication:
 
 
 cdef class PendingAdd:                                      # what the driver has been asked to add or to remove
-    # What was added, or whose destination it was; None until the driver has answered. Raises when it refuses. Never
-    # waits, but where the driver must be asked again. A client in invoker mode has to be invoked meanwhile.
+    # The added resource, or the one with the destination; None until the driver answers. Raises if it refuses. Never
+    # waits, unless the driver must be asked again. A client in invoker mode must be invoked meanwhile.
     cdef object poll(self)
     cpdef int close(self) except -1                         # gives it up; nothing once poll() returned it or raised
 
@@ -108,7 +108,7 @@ cdef class PendingAdd:                                      # what the driver ha
 cdef object lost_claim(Publication publication)     # the error for the caller to raise
 
 
-# What offer_block and append_padding raise for a publication that is at this position.
+# Raise as offer_block and append_padding do for a publication at this position.
 cdef int check_block(Publication publication, int64_t position, const uint8_t* block, size_t length) except -1
 cdef int check_padding(Publication publication, int64_t position, size_t length) except -1
 

@@ -36,7 +36,7 @@ cdef class ArchiveRequest:
     cdef Publication _publication           # on which it is sent
     cdef int64_t _timeout_ns
     cdef int64_t _deadline_ns
-    cdef int32_t _wanted                    # descriptors that may come; 0: the answer is none
+    cdef int32_t _wanted                    # maximum number of descriptors; 0: the answer is not a descriptor
     cdef int32_t _end_code                  # of the answer when fewer come
     cdef bint _is_replication               # what the archive says of it later has the id that it answers
 
@@ -47,7 +47,7 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef readonly int64_t archive_id        # NULL_VALUE of an archive before 1.11
     cdef readonly str control_channel
     cdef readonly int32_t control_stream_id
-    cdef public object on_signal            # is called with each RecordingSignalEvent; None: they are passed over
+    cdef public object on_signal            # is called with each RecordingSignalEvent; None: they are skipped
     cdef Client _client
     cdef Clock _clock
     cdef object _response_uri               # ChannelUri
@@ -64,7 +64,7 @@ cdef class ArchiveConnection(FragmentHandler):
     cdef bytes _challenge                   # in place of its answer
     cdef int32_t _archive_version
     cdef dict _requests                     # correlation id -> ArchiveRequest that is not done
-    cdef object _unsent                     # deque of those that are to be sent, and some that are done
+    cdef object _unsent                     # deque of requests not sent yet, and some that are done
     cdef list _deadlines                    # heap of (deadline, correlation id), of some that are done as well
     cdef object _errors                     # deque of what answers no request
     cdef object _given_up                   # deque of correlation ids that were sent, and whose answers do not count

@@ -1,4 +1,4 @@
-# What an archive does in each turn, and for each request.
+# The work of an archive in each turn and for each request.
 from libc.stdint cimport int32_t, int64_t
 
 from container.archive.server.archive_counters cimport ArchiveCounters

@@ -1,4 +1,4 @@
-# What an archive says of its recordings to whoever subscribes to that. Upstream: RecordingEventsProxy.java.
+# The archive's published events about its recordings. Upstream: RecordingEventsProxy.java.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.transport.streams cimport Publication

@@ -37,7 +37,10 @@ class MemoryGrowthError(ContainerError):
 
 
 class ForbiddenCallError(ContainerError):
-    """A callback called what may answer differently on another member. ``calls`` names each function, file and line."""
+    """A callback called something whose result may differ on another member.
+
+    ``calls`` names each function, file and line.
+    """
 
     def __init__(self, text: str, calls: Sequence[str]) -> None:
         super().__init__(text)

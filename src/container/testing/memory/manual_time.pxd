@@ -1,4 +1,4 @@
-# Time that passes by hand, and waiting that makes the world go on.
+# Time that passes by hand, and waiting that lets the world continue.
 from libc.stdint cimport int64_t
 
 from container.transport.idle_strategy cimport IdleStrategy

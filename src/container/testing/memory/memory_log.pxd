@@ -52,7 +52,7 @@ cdef class MemoryLog:
 
 cdef class ReaderListener:                                  # what an image's driver knows of it, and hears from it
     cdef int on_read(self) except -1                        # the image has been read
-    cdef int on_reject(self) except -1                      # the image is to be given up
+    cdef int on_reject(self) except -1                      # the image must be released
     cdef int transport_count(self) noexcept
 
 

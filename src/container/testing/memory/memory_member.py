@@ -163,9 +163,10 @@ class MemorySession:
 class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a default
     """One member of a cluster, in memory. Use it as a context manager, or call :meth:`close`.
 
-    ``service`` is a class or a function that makes a service, so that :meth:`restart` can make a new one; a service
-    itself will do without restarts. The member leads unless ``role`` says otherwise, and only a leader's answers reach
-    the clients. ``time`` is the cluster time at the beginning, in ``time_unit``; a ``snapshot`` has its own.
+    ``service`` is a class, or a function that creates a service, so that :meth:`restart` can create a new one. A
+    service object works as long as you do not restart. The member leads unless ``role`` says otherwise, and only a
+    leader's answers reach the clients. ``time`` is the cluster time at the beginning, in ``time_unit``; a ``snapshot``
+    has its own.
 
     An exception of a callback comes out of the call that led to it, with a note of the callback and the log position.
     With ``raises=False`` it only goes to :attr:`errors`, and the member does what ``callback_error_policy`` (``"halt"``

@@ -1,4 +1,4 @@
-# What an agent keeps: snapshots and its mark file, in memory.
+# Storage of an agent in memory: snapshots and its mark file.
 from libc.stdint cimport int32_t, int64_t
 
 from container.testing.memory.memory_log cimport MemoryImage, MemoryLog

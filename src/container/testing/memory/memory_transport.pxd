@@ -91,7 +91,7 @@ cdef class MemoryNetwork:                                   # carries UDP stream
     cdef int remove_stream(self, MemoryStream stream) except -1
     cdef int add_subscription(self, MemorySubscription subscription) except -1
     cdef int remove_subscription(self, MemorySubscription subscription) except -1
-    # Of a MemoryStream or a MemorySubscription.
+    # For a MemoryStream or a MemorySubscription.
     cdef int add_destination(self, object owner, object channel) except -1
     cdef int remove_destination(self, object owner, object channel) except -1
     cdef str resolved_endpoint(self, MemorySubscription subscription)

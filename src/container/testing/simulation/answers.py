@@ -24,7 +24,7 @@ def compare_answers(
             try:
                 found = due.index(answer, found) + 1
             except ValueError:
-                # What the reference answers then, or next.
+                # The reference's answers then, or next.
                 rest = [*due[found:], NOTHING]
                 left, right = shown_apart(
                     answer, next((other for other in due[found:] if other[1] == answer[1]), rest[0])

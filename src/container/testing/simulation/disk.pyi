@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.simulation.disk, which is compiled.
+# Types of container.testing.simulation.disk, which is compiled.
 
 from collections.abc import Callable, Iterator
 from typing import final

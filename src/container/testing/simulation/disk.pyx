@@ -64,9 +64,9 @@ cdef class _Inode:
     cdef uint64_t key                   # of its draws
     cdef bint is_linked                 # its pages count as used
     cdef set pages                      # that have a place on the disk
-    cdef dict durable                   # unit -> bytes on the disk, but for what is zero; a unit is a sector or LENGTH
+    cdef dict durable                   # unit -> bytes on the disk, without zeros; a unit is a sector or LENGTH
     cdef dict versions                  # unit -> list of what it was since the last force
-    cdef set clean                      # pages that a failed force has left unwritten: the next one passes them over
+    cdef set clean                      # pages that a failed force has left unwritten: the next one skips them
     cdef list maps
 
     def __cinit__(self):
@@ -107,7 +107,7 @@ cdef class _Inode:
     cdef int set_length(self, int64_t length) except -1:
         cdef int64_t page, begin
         if length < self.length:
-            # The system forgets the pages behind the end, and writes anew the one that the end is in.
+            # The system drops the pages behind the end, and rewrites the page with the end in it.
             self.clean = {page for page in self.clean if (page + 1) * PAGE <= length}
             for page in sorted(self.pages):
                 begin = max(page * PAGE, length)

@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.simulation.fabric, which is compiled.
+# Types of container.testing.simulation.fabric, which is compiled.
 
 from collections.abc import Callable, Iterable
 from typing import final

@@ -310,7 +310,7 @@ cdef class Sender(StreamSender):
         return position + self._window
 
     cdef int64_t release_position(self) noexcept:
-        # What is on its way is copied from here, and what is lost is sent again from here.
+        # Frames on their way are copied from here, and lost ones are sent again from here.
         cdef Link link
         cdef Receiver receiver
         cdef int64_t position = self.position - self.stream.log.term_length
@@ -506,7 +506,7 @@ cdef class Receiver(ReaderListener):
             self.links.append(link)
             link.is_ended = False
             self.send_status()
-        # What is beyond the window is dropped, as is what is behind it; neither keeps the image.
+        # Frames beyond or behind the window are dropped, and do not keep the image alive.
         if end < self.status_position or begin > limit:
             return 0
         if begin <= tail:
@@ -771,7 +771,7 @@ cdef class Host(MemoryNetwork):
 
 
 cdef Receiver _receiver_of(Link link):
-    # What the link fills now, or None.
+    # The receiver that the link fills now, or None.
     cdef Host host = link.source.host.fabric.reached(link.address)
     cdef Endpoint endpoint = None if host is None else host.bound.get(link.address)
     cdef MemoryLog log = link.source.stream.log

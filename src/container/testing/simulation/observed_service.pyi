@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.simulation.observed_service, which is compiled.
+# Types of container.testing.simulation.observed_service, which is compiled.
 
 from collections.abc import Callable
 from typing import final

@@ -1,4 +1,4 @@
-# What is due in a simulated world, in the order of virtual time.
+# Scheduled work of a simulated world, in the order of virtual time.
 from libc.stdint cimport int64_t, uint64_t
 
 from container.testing.simulation.virtual_time cimport Draws, VirtualTime

@@ -11,7 +11,7 @@ import msgspec
 from container.testing.simulation.plan import FAULTS, LEADER, OPERATIONS, Plan
 
 _PLAIN = Plan()
-# What is tried in place of what the plan has: a world in which little depends on chance.
+# Tried instead of the plan's values: a world in which little depends on chance.
 _SIMPLER_WORLDS: tuple[dict[str, Any], ...] = (
     {"cut_rate": 0.0},
     {"latency_us": (50, 50), "turn_us": (2, 2), "module_us": (5, 5)},

@@ -37,7 +37,7 @@ _BEGIN_NS = 1_000_000_000
 _HORIZON_MS = 3_600_000
 _LATE_TIMERS_NS = 1_000_000_000
 """How long timers come after the last event of a plan: a service may schedule the next one for ever."""
-# What draws are for.
+# Purposes of draws.
 _LATENCY, _CUT, _CUT_AT, _ELECTION, _WINNER, _DETECTION = range(10, 16)
 _TICKS_PER_MS = {TimeUnit.MILLIS: 1, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1_000_000}
 

@@ -108,7 +108,7 @@ class SimulatedMember:
     def _new_clock(self) -> NodeClock:
         offsets = self.cluster.plan.clock_offsets_ms
         offset = offsets[self.id] if self.id < len(offsets) else 0
-        # Each start may be one of the host, with which its monotonic clock begins anew.
+        # Each start may be a reboot of the host, which restarts its monotonic clock.
         boot_ns = boot_time_ns(1 + self.id + _MOST_MEMBERS * self.lives)
         return NodeClock(self.cluster.time, epoch_ms=1_700_000_000_000 + offset, boot_ns=boot_ns)
 

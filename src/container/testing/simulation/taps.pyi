@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.simulation.taps, which is compiled.
+# Types of container.testing.simulation.taps, which is compiled.
 
 from collections.abc import Sequence
 from typing import final

@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.simulation.turns, which is compiled.
+# Types of container.testing.simulation.turns, which is compiled.
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final

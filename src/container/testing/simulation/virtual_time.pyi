@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.simulation.virtual_time, which is compiled.
+# Types of container.testing.simulation.virtual_time, which is compiled.
 
 from collections.abc import Callable
 from typing import final

@@ -82,7 +82,7 @@ cdef class ControlSession:
     cdef bint _is_sent(self, int result, bint is_signal) except -1
     cdef bint _note(self, bint is_sent) except -1
     cdef int _fail(self, object error) except -1
-    # What an authenticator decides.
+    # Decisions of an authenticator.
     cdef bint _challenge(self, bytes encoded_challenge) except -1
     cdef bint _authenticate(self, bytes encoded_principal) except -1
     cdef int _reject(self) except -1

@@ -1,4 +1,4 @@
-# What a request for a recording subscribes to: from the driver's answer to the end of its recordings.
+# The subscription of a recording request, from the driver's answer to the end of its recordings.
 from libc.stdint cimport int32_t, int64_t
 
 from container.archive.server.sessions.control_session cimport ControlSession

@@ -1,4 +1,4 @@
-# What an archive sends to the client of a control session: each message as bytes, and how it is sent.
+# Messages from an archive to the client of a control session: their bytes, and how they are sent.
 from libc.stdint cimport int32_t, int64_t
 
 from container.transport.streams cimport Publication

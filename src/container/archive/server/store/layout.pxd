@@ -21,7 +21,7 @@ cdef enum:
     FRAME_STREAM_ID_OFFSET = 16
     FRAME_TERM_ID_OFFSET = 20
 
-# What is wrong with a frame.
+# Faults of a frame.
 cdef enum:
     FRAME_OK = 0
     WRONG_LENGTH

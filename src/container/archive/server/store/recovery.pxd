@@ -1,4 +1,4 @@
-# What recovery and the writer of segments share: whether a torn write of a frame could look like the frame.
+# Shared by recovery and the segment writer: whether a torn write of a frame could look like the frame.
 from libc.stdint cimport int64_t, uint8_t
 
 # Whether in one 512-byte sector of the file the part of `length` bytes that begin at `file_offset` is zero.

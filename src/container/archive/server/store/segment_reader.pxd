@@ -25,7 +25,7 @@ cdef class SegmentReader:
     cdef int64_t read(self, int64_t limit_position, size_t max_length) except -1
     # Is there a header with the right term offset, term id and stream id?
     cdef bint is_at_frame(self, int64_t position) except -1
-    cdef int consume(self, int64_t length) except -1        # the caller is done with so much of what was read
+    cdef int consume(self, int64_t length) except -1        # the caller is done with this many bytes
     cpdef int open(self) except -1
     cpdef int close(self) except -1
     cdef int _open_segment(self, int64_t position) except -1

@@ -12,7 +12,7 @@ cdef class FileWindow:
     cdef object _report_progress                # called with nothing when a block is read; or None
     cdef bytes _block
     cdef int64_t _begin
-    # What lies there, until the next call. Raises RecordingError where the file is shorter, OSError.
+    # The bytes there, valid until the next call. Raises RecordingError where the file is shorter, OSError.
     cdef const uint8_t* at(self, int64_t offset, int64_t length) except NULL
     # The offset behind the last byte that is not zero, from `offset` to `end`; -1 when all are.
     cdef int64_t used_end(self, int64_t offset, int64_t end) except -2

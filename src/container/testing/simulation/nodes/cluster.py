@@ -596,7 +596,7 @@ class Member(SimulatedNode[NativePlan]):
         seam.set_counter(self.life.module.context.counters.control_toggle, value)
         return True
 
-    # What is seen.
+    # Observation.
 
     def observe(self, *, has_sent: bool = True) -> None:
         """Look at its counters, and at what it has sent: whoever has sent something has worked."""
@@ -991,7 +991,7 @@ class ClusterWorld(ABC):
         self.stats: Counter[str] = Counter()
         self.is_over = False
         self.history = self._new_history()
-        # The time of a log goes on from the clock of whoever leads.
+        # The time of a log continues from the clock of the leader.
         self.history.log.is_time_checked = not any(plan.clock_offsets_ms)
         self.members_text = "|".join(
             ",".join([str(each), *(f"m{each}:{port}" for port in (9010, 9020, 9030, 9040, 8010))])
@@ -1016,7 +1016,7 @@ class ClusterWorld(ABC):
         """The virtual time."""
         return self.time.now_ns // MS
 
-    # What depends on the service.
+    # Parts that depend on the service.
 
     @abstractmethod
     def _new_history(self) -> History:
@@ -1116,7 +1116,7 @@ class ClusterWorld(ABC):
         self._client_turns += 1
         self._clients_are_due(now_ns + self.draws.delay_ns(_CLIENTS, self._client_turns, MS, 10 * MS))
 
-    # What members say.
+    # Reports of members.
 
     def on_down(self, member: Member, is_machine_down: bool, *, is_in_order: bool) -> None:
         """A member is down; an operator starts it again."""
@@ -1433,7 +1433,7 @@ class ClusterWorld(ABC):
         self._heal_network()
         self.run_for(draw.choice([20, 1_500, 4_000]))
         if draw.random() < 0.4:
-            # What a member has taken back shows in its snapshot, while no later entry of the log hides it.
+            # A member's rollback shows in its snapshot, unless a later entry of the log hides it.
             self.until(self._is_led, 1_500)
             self._do_snapshot(draw)
         follower = self._leader()
@@ -1450,7 +1450,7 @@ class ClusterWorld(ABC):
             return
         followers = [each for each in self._up() if each is not leader]
         follower = draw.choice(followers) if followers else leader
-        # Of five members the leader and one more are no quorum: what both alone have may still be taken back.
+        # Two of five members are no quorum: entries that only the leader and one more have may still be rolled back.
         reaches_one = draw.random() < 0.5
         for each in followers:
             self.fabric.cut(each.host, leader.host, reaches_one and each is not follower)
@@ -1576,7 +1576,7 @@ class ClusterWorld(ABC):
         self.clients.clear()
         leader = self._leader()
         assert leader is not None
-        # What a tool has asked for is done first.
+        # A tool's pending request is done first.
         self.until(lambda: leader.value("control_toggle") == NEUTRAL, 300)
         if leader.value("module_state") == SUSPENDED:
             leader.set_toggle(RESUME)

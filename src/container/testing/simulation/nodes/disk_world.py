@@ -198,7 +198,7 @@ class Machine[P: DiskPlan](ABC):
         self.stats["power cuts" if self.is_power_cut else "kills"] += 1
         if self.is_power_cut:
             self.disk.cut_power(self.draws)
-            # What a force that failed has left in the system's memory, the next process takes for what is on the disk.
+            # The next process takes pages that a failed force has left in the system's memory for the disk's contents.
             is_cache_wrong = self.failed_force_of not in (None, self.processes)
             self.is_uncertain = self.is_uncertain or self.plan.level == 0 or is_cache_wrong
             self.failed_force_of = None

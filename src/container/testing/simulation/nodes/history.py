@@ -227,7 +227,7 @@ class History:
         elif template_id == _VOTE:
             term_id, log_term_id, log_position, candidate_id, _, is_yes = _BALLOT.unpack_from(message, _FIELDS)
             wanted = self.requests.get((term_id, candidate_id), (log_term_id, log_position))
-            # Who has nothing refuses nobody.
+            # A member without a log refuses nobody.
             is_better = log_position > 0 and (log_term_id, log_position) > wanted
             self.refusals += is_better
             if is_yes and is_better:

@@ -150,7 +150,7 @@ class ServiceWorld(ClusterWorld):
     def _new_member(self, member_id: int) -> ServiceMember:
         return ServiceMember(self, member_id)
 
-    # What the reference asks for as well.
+    # Used by the reference as well.
 
     @property
     def channels(self) -> Iterable[str]:
