@@ -87,7 +87,7 @@ def test_the_end_of_a_session_is_sent_before_its_driver_ends(members: ThreadedMe
     for count in range(1, 6):
         with kind.connect(**given):
             pass
-        wait_until(partial(_has, heard, count), 5, "the member to hear of the end")
+        wait_until(partial(_has, heard, count), LIMIT_S, "the member to hear of the end")
 
 
 def test_a_client_that_finds_no_driver_has_one_of_its_own(

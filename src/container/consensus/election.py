@@ -1243,7 +1243,7 @@ class Election:
 
     def _record_replicated_term(self, end_position: int) -> None:
         if self._replication_leadership_term_id == self.leadership_term_id:
-            end_position = NULL_POSITION  # it goes on
+            end_position = NULL_POSITION  # the leader still leads it
         self._ensure_term(self._replication_leadership_term_id, self._replication_term_base_log_position, end_position)
         self.log_leadership_term_id = self._replication_leadership_term_id
 
