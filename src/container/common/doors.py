@@ -1,4 +1,4 @@
-"""How a client is opened: by one door, its ``connect(...)``. Whoever comes another way reads here which it is."""
+"""How a client is opened: by one door, its ``connect(...)``, which every error of another way names."""
 
 from __future__ import annotations
 

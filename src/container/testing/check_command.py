@@ -26,6 +26,9 @@ _FINDINGS = (
     checks.HostilePayloadError,
     checks.MemoryGrowthError,
 )
+_SKIPPED = "skipped: "
+"""Begins what a check returns that was not made, and the reason follows."""
+
 _SIMULATION_FAILURE = "SimulationFailure"  # of a module that is imported where greenlet is installed
 _MOST_PAYLOADS = 1_000
 _PACKAGE = str(Path(__file__).parents[1])
@@ -108,7 +111,10 @@ def run_checks(options: Any) -> None:
     failed = 0
     for name, check in _checks(service, options, lives, payloads):
         try:
-            verdict, text = "ok", check()
+            text = check()
+            verdict = "ok"
+            if text.startswith(_SKIPPED):
+                verdict, text = "skipped", text.removeprefix(_SKIPPED)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a service that exits is a finding, as is what it raised
@@ -165,7 +171,9 @@ def _checks(
             return f"{growth} bytes more in the second half of {messages} messages"
         if options.life is None and options.recording is None:
             return f"{checks.check_memory(service, lives[0])} bytes more after 50 lives"
-        return "skipped: only of lives that are drawn"
+        if options.life is not None:
+            return f"{_SKIPPED}a --life is repeated only for as many messages as --memory-messages N says"
+        return f"{_SKIPPED}recorded traffic is not repeated: run this check without --recording"
 
     def environments() -> str:
         chosen: Sequence[checks.Environment] = checks.ENVIRONMENTS
@@ -180,7 +188,7 @@ def _checks(
         try:
             from container.testing.simulation import simulate
         except ImportError:
-            return 'skipped: needs greenlet: pip install "aeron-cluster-container[testing]"'
+            return f'{_SKIPPED}needs greenlet: pip install "aeron-cluster-container[testing]"'
         sent = payloads or (() if isinstance(lives[0], GeneratedLife) else _payloads_in(service, lives[0]))
         delivered = sum(
             simulate(service, seed=seed, payloads=sent, time_unit=TimeUnit.MILLIS).delivered
