@@ -39,7 +39,7 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
     them."""
     parser = kind(
         prog=program,
-        description="Find what would let replicas of a service diverge, or stop them. Without --life or --recording, "
+        description="Find mistakes that make replicas of a service diverge or stop. Without --life or --recording, "
         "traffic is drawn from seeds. The exit status is 0 when every check passed, and 1 when one did not.",
     )
     parser.add_argument(
@@ -51,18 +51,20 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
         metavar="package.module:function",
         help="a function that drives the clients, as docs/testing.md describes",
     )
-    traffic.add_argument("--recording", metavar="DIR", help="a member's directory: do what its clients did")
+    traffic.add_argument("--recording", metavar="DIR", help="directory of a member, whose recorded traffic is used")
     parser.add_argument(
         "--payloads", metavar="FILE", type=Path, help="messages of your clients, one per line in hexadecimal"
     )
-    parser.add_argument("--seeds", type=_count, default=5, metavar="N", help="lives to draw (default: 5)")
-    parser.add_argument("--events", type=_count, default=300, metavar="N", help="events of each of them (default: 300)")
+    parser.add_argument("--seeds", type=_count, default=5, metavar="N", help="number of random lives (default: 5)")
+    parser.add_argument(
+        "--events", type=_count, default=300, metavar="N", help="events in each random life (default: 300)"
+    )
     parser.add_argument(
         "--most-messages",
         type=_count,
         default=10_000,
         metavar="N",
-        help="maximum messages of a recording (default: 10000)",
+        help="use at most this many messages of a recording (default: 10000)",
     )
     parser.add_argument(
         "--python",

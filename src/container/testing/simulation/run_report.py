@@ -101,8 +101,8 @@ def _named(value: Any, default: str, imports: dict[str, set[str]], remarks: list
         module = _module_of_main()
     if module != getattr(value, "__module__", None) and module is not None:
         remarks.append(
-            f'    # {module} is the program that ran: put its simulate(...) behind `if __name__ == "__main__":`, as the\n'
-            "    # import runs all the rest, and keep this test beside it."
+            f'    # {module} is the program that ran: put its simulate(...) behind `if __name__ == "__main__":`, as\n'
+            "    # the import runs all the rest, and keep this test beside it."
         )
     if not isinstance(module, str) or not isinstance(name, str) or found is not value:
         remarks.append(f"    # {default} is {shown(value)}, which a test cannot import: put it into a module.")
