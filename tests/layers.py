@@ -67,7 +67,7 @@ ROOMS = {
         "service snapshots",
         "interface common settings codecs transport agent",
     ),
-    "client": Room("the client of a cluster", "client", "interface common settings codecs transport aeron"),
+    "client": Room("the client of a cluster", "client", "interface common settings codecs transport aeron files"),
     "recordings": Room("recordings of a member as Arrow columns", "recordings", "common codecs transport files"),
     "archive-store": Room(
         "the archive's directory: catalog, positions, segments, and what a crash leaves of them",

@@ -143,7 +143,7 @@ def test_a_service_talks_to_a_local_archive_only(name: str) -> None:
             "response_channel must be set with control_channel='aeron:udp.*such as response_channel='aeron:udp",
         ),
         ({"controll_channel": "aeron:ipc"}, "unknown setting 'controll_channel': did you mean 'control_channel'?"),
-        ({"zzz": 1}, "unknown setting 'zzz': see container.archive.ArchiveClientContext"),
+        ({"zzz": 1}, "unknown setting 'zzz': see the settings of ArchiveClientContext"),
         (
             {"message_timeout_ns": "1s"},
             "archive message_timeout_ns must be an int of nanoseconds, such as .*, not '1s'",

@@ -169,6 +169,13 @@ def test_a_service_that_exits_or_raises_is_a_finding(
     assert "memory " in output
 
 
+def test_a_check_that_is_not_made_is_no_ok_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check("tests.services:Adding", "--life", "tests.services:coming_and_going", "--simulations", "1") == 0
+    output = capsys.readouterr().out
+    assert "memory         skipped a --life is repeated only for as many messages as --memory-messages N says" in output
+    assert "ok      skipped" not in output
+
+
 def test_a_generated_life_is_the_same_for_a_seed_and_ends_with_no_session() -> None:
     logs = []
     for seed in (1, 1, 2):

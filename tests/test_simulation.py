@@ -308,6 +308,60 @@ def test_the_script_says_what_a_test_cannot_import() -> None:
     assert "    # state is " in script_of(Adding, state=lambda service: id(service))
 
 
+@pytest.mark.parametrize("name", ["ledger_run.py", "my-ledger.py"])
+def test_the_script_of_a_programs_own_class_can_be_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(_PROGRAM)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        check=False,
+    )
+    if not Path(name).stem.isidentifier():
+        assert (
+            "# MyService is <class '__main__.Ledger'>, which a test cannot import: put it into a module." in ran.stdout
+        )
+        return
+    assert "from ledger_run import Ledger\n" in ran.stdout, ran.stderr
+    assert (
+        '# ledger_run is the program that ran: put its simulate(...) behind `if __name__ == "__main__":`' in ran.stdout
+    )
+    (tmp_path / "test_saved.py").write_text(ran.stdout)
+    saved = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_saved.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert "1 failed" in saved.stdout
+    assert "SimulationFailure" in saved.stdout
+
+
+_PROGRAM = """
+from container.api import ClusteredService
+from container.errors import ContainerError
+from container.testing.simulation import SimulationFailure, simulate
+
+
+class Ledger(ClusteredService):
+    def on_session_message(self, session, timestamp, buffer, header):
+        raise ZeroDivisionError("of every message")
+
+
+if __name__ == "__main__":
+    try:
+        simulate(Ledger, seed=1, payloads=[b"x"])
+    except SimulationFailure as failure:
+        print(failure.script)
+"""
+
+
 def test_the_first_position_that_differs_is_reported() -> None:
     class Late(Adding):
         """Diverges at the tenth message on one of its members alone."""
@@ -861,6 +915,9 @@ def test_an_interrupt_ends_the_command_and_its_processes() -> None:
 def test_a_failure_that_does_not_repeat_says_so() -> None:
     failure = failure_of(Clocked)
     assert "This failure does not repeat" in str(failure)
+    assert "Save this as a test" not in str(failure)
+    assert "This test runs the same plan, and passes or fails by chance" in str(failure)
+    assert "Save this as a test" in str(failure_of(Forgetful))
     assert "This failure does not repeat" not in str(failure_of(Forgetful))
 
 

@@ -137,7 +137,7 @@ def _run_parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentPa
 
     parser = _Parser(
         prog=program,
-        description="Run a service next to a consensus module, until that ends it, or until Ctrl-C or SIGTERM.",
+        description="Run a service next to a consensus module, until the module, Ctrl-C or SIGTERM stops it.",
         epilog="Options override the environment variable in brackets, which overrides the file of --config.",
     )
     parser.add_argument(

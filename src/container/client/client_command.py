@@ -30,7 +30,8 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
     """The parser of what follows ``aeron-cluster client``; its result has ``command``, to be called with it."""
     parser = make(
         prog=program,
-        description="A client of a cluster. Other settings come from Aeron's variables, such as "
+        description="Send messages to a cluster, measure it or show its messages. "
+        "Other settings come from Aeron's variables, such as "
         "AERON_CLUSTER_INGRESS_ENDPOINTS, AERON_CLUSTER_EGRESS_CHANNEL and AERON_DIR.",
     )
     _add_connection(parser)
@@ -86,9 +87,12 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--embedded-driver", action="store_true", help="start a media driver in this process")
     parser.add_argument("--name", metavar="NAME", help="name of the client, up to 100 characters")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="S", help="seconds for the connect and each send (default: 5)"
+        "--timeout",
+        type=seconds,
+        metavar="S",
+        help="time limit of the connect and of each send, in seconds (default: 5)",
     )
-    add_log_level(parser, "warning", "what is logged")
+    add_log_level(parser, "warning", "least severe level that is logged")
 
 
 class Progress:

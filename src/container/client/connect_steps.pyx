@@ -99,9 +99,9 @@ cdef object session_refusal(str what, int code, str detail, str where):
     elif detail == SESSION_LIMIT_DETAIL:
         kind = SessionLimitError
         where += (
-            "; its members take no more clients than their max_concurrent_sessions: close sessions, or start the members "
-            "with more, such as by AERON_CLUSTER_MAX_SESSIONS=100 in their environment, also for `aeron-cluster dev` "
-            "(Java's members: aeron.cluster.max.sessions)")
+            "; its members take no more clients than their max_concurrent_sessions: close sessions, or start the "
+            "members with more, such as by AERON_CLUSTER_MAX_SESSIONS=100 in their environment, also for "
+            "`aeron-cluster dev` (Java's members: aeron.cluster.max.sessions)")
     named = EventCode(code) if 0 <= code <= codec.EVENT_CODE_CLOSED else None
     return kind(
         f"{what}: {code if named is None else named.name}: {detail}{where}", code=code if named is None else named,
@@ -266,8 +266,8 @@ cdef class ConnectSteps:
     def close(self):
         """Give up: close what was opened. Nothing happens after the connect is done, or the second time.
 
-        While a request to connect is unanswered, wait for the answer, for 1 s and the message timeout at most: a session
-        that opens late is closed, and does not stay until the cluster times it out.
+        While a request to connect is unanswered, wait for the answer, for 1 s and the message timeout at most: a
+        session that opens late is closed, and does not stay until the cluster times it out.
         """
         cdef IdleStrategy idle = self.context.idle_strategy
         try:
@@ -294,8 +294,8 @@ cdef class ConnectSteps:
             if self._read_answer() and self._poller.encoded_challenge is None and (
                     self._poller.code == codec.EVENT_CODE_OK):
                 self._close_session()
-        except ContainerError:
-            return True
+        except ContainerError:                          # nothing can be heard any more
+            self._unanswered.clear()
         return not self._unanswered
 
     cdef bint _read_answer(self) except -1:
@@ -390,8 +390,8 @@ cdef class ConnectSteps:
             self._subscription = self._adding.poll()
         except RegistrationError as error:
             raise RegistrationError(
-                f"cannot open egress_channel={self.context.egress_channel!r}: it must have an address of this host and a "
-                f"port, such as 'aeron:udp?endpoint=localhost:0', where 0 takes a free one: {error}", code=error.code,
+                f"cannot open egress_channel={self.context.egress_channel!r}: it must have an address of this host and "
+                f"a port, such as 'aeron:udp?endpoint=localhost:0', where 0 takes a free one: {error}", code=error.code,
                 category=error.category) from error
         if self._subscription is None:
             return 0

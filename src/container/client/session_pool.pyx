@@ -407,7 +407,7 @@ cdef class SessionPool(FragmentHandler):
         return 0
 
     cdef bint _awaits_answers(self) except -1:
-        # Whether requests are under way and the leader still answers: one that has sent no answer for so long may never.
+        # Whether requests are under way and the leader still answers: one that was silent for so long may never.
         cdef int64_t now_ns = self._now_ns()
         if len(self._by_correlation_id) != self._under_way:
             self._under_way = len(self._by_correlation_id)
@@ -1089,7 +1089,7 @@ cdef class SessionPool(FragmentHandler):
         self._report()
 
     def _begin_close(self):
-        """Begin to end all sessions; False when the pool is closed already. :meth:`_poll_close` goes on with it."""
+        """Begin to end all sessions; False when the pool is closed already. :meth:`_poll_close` does the rest."""
         if self.cluster._parent_id != 0:
             return False                                # a forked child's
         self.cluster._check_thread()
@@ -1106,6 +1106,7 @@ cdef class SessionPool(FragmentHandler):
 
     def _poll_close(self):
         """Send close requests, also for sessions that open now. True when all is done, or cannot be. Never wait."""
+        cdef bint is_done = False
         try:
             if self._connecting is not None and not self._connecting._poll_end():
                 return False
@@ -1116,8 +1117,8 @@ cdef class SessionPool(FragmentHandler):
                 self.cluster._subscription.controlled_poll(self.cluster._assembler, FRAGMENT_LIMIT)
             self._send_close_requests(MAX_SENDS_OF_A_POLL)
         except ContainerError:
-            return True                                 # unsent: the cluster times the sessions out
-        return (not (self._to_close or self._awaits_answers()) or not self._can_hear()
+            is_done = True                              # unsent: the cluster times the sessions out
+        return (is_done or not (self._to_close or self._awaits_answers()) or not self._can_hear()
                 or self._now_ns() >= self._close_deadline_ns)
 
 

@@ -1,4 +1,4 @@
-"""How a client is opened: by one door, its ``connect(...)``. Whoever comes another way reads here which it is."""
+"""How a client is opened: by one door, its ``connect(...)``, which every error of another way names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Door(ABCMeta):
 
 def make[**P, T](kind: Callable[P, T], *arguments: P.args, **settings: P.kwargs) -> T:
     """Make an object of a class whose metaclass is :class:`Door`."""
-    made: T = type.__call__(kind, *arguments, **settings)  # type: ignore[misc]
+    made: T = type.__call__(kind, *arguments, **settings)  # type: ignore[arg-type]
     return made
 
 

@@ -71,8 +71,8 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
     """The parser of what follows ``aeron-cluster dev``; its result has ``command``, to be called."""
     parser = make(
         prog=program,
-        description="Run a cluster of one member with media driver, archive, consensus module and services in this "
-        "process, or of several, a process each, until a tool ends the cluster, or until Ctrl-C or SIGTERM.",
+        description="Run a cluster on this machine until a tool, Ctrl-C or SIGTERM stops it. A single member runs in "
+        "this process, with its media driver, archive, consensus module and services; of several, each is a process.",
     )
     parser.add_argument(
         "services",
@@ -85,7 +85,7 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         dest="directory",
         type=path,
         metavar="DIR",
-        help="directory to continue or to begin (default: a temporary one, removed at the end)",
+        help="directory of the cluster's data, new or of an earlier run (default: a temporary one, removed at the end)",
     )
     parser.add_argument(
         "--members",
@@ -100,8 +100,8 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         type=number(1, 65_531),
         default=PORT,
         metavar="N",
-        help=f"UDP port for clients; the four after it are used as well, and the next member has 10 more "
-        f"(default: {PORT})",
+        help=f"UDP port for clients, the first of five that a member uses; the next member's is 10 higher (default: "
+        f"{PORT})",
     )
     parser.add_argument("--aeron-dir", type=path, metavar="DIR", help="directory of the media driver that it starts")
     parser.add_argument(
@@ -109,15 +109,15 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         type=_term_length,
         default=_DEV_TERM_LENGTH,
         metavar="BYTES",
-        help="term length of a new log, such as 64m, the default of `node`: /dev/shm must have space for three "
-        "terms, for six while a start replays, and a message has an eighth of a term at most (default: "
+        help="term length of a new log, such as 64m, the default of `node`: /dev/shm needs room for three terms, or "
+        "for six while a start replays, and no message is longer than an eighth of a term (default: "
         f"{_DEV_TERM_LENGTH})",
     )
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="load the services anew, over the same log, when their files change, and say what they do differently; "
-        "needs the extra `recordings` for that",
+        help="restart the services over the same log when their files change, and report what they do differently; "
+        "the report needs the extra `recordings`",
     )
     add_metrics_port(parser)
     add_log_level(parser)
@@ -129,9 +129,8 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
     """The parser of what follows ``aeron-cluster node``; its result has ``command``, to be called."""
     parser = make(
         prog=program,
-        description="Run a member of a cluster, its only one or one of several, with media driver, archive, consensus "
-        "module and services in this process, as a TOML file says, "
-        "until a tool ends the cluster, or until Ctrl-C or SIGTERM.",
+        description="Run one member of a cluster as a TOML file configures it, with its media driver, archive, "
+        "consensus module and services in this process, until a tool, Ctrl-C or SIGTERM stops it.",
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/deployment.md")
     parser.add_argument(
@@ -140,7 +139,7 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
     parser.add_argument(
         "--java",
         action="store_true",
-        help="Java's media driver, archive and consensus module, in a JVM of its own; needs the extra `cluster`",
+        help="use Java's media driver, archive and consensus module, in a JVM of its own; needs the extra `cluster`",
     )
     add_metrics_port(parser)
     add_log_level(parser)

@@ -581,23 +581,23 @@ _NODE_OR_ARCHIVE = ("AERON_CLUSTER_DIR", "AERON_ARCHIVE_DIR")
 
 WORDS: dict[str, Word] = {
     "status": Word("show a node on one page", _status, is_watched=True),
-    "health": Word("answer a probe: is the node live, ready, or the leader", _health, _add_health),
+    "health": Word("answer a probe: whether a node is live, ready or the leader", _health, _add_health),
     "describe": Word("show who owns a node's directory, and whether it is alive", _describe, is_watched=True),
-    "pid": Word("print the process of a node", _pid),
+    "pid": Word("print the process id of a node", _pid),
     "list-members": Word("ask a running node for the members of its cluster", _list_members, _add_timeout, True),
     "is-leader": Word("answer whether a node leads its cluster, by the exit code as well", _is_leader, is_watched=True),
-    "snapshot": Word("let the cluster take a snapshot, through its leader", _act("snapshot"), _add_timeout),
-    "suspend": Word("let the cluster take no messages, through its leader", _act("suspend"), _add_timeout),
-    "resume": Word("resume a suspended cluster, through its leader", _act("resume"), _add_timeout),
-    "shutdown": Word("end the cluster after a snapshot, through its leader", _act("shutdown"), _add_timeout),
-    "abort": Word("end the cluster without a snapshot, through its leader", _act("abort"), _add_timeout),
+    "snapshot": Word("ask the leader for a snapshot of the cluster", _act("snapshot"), _add_timeout),
+    "suspend": Word("ask the leader to take no messages until `resume`", _act("suspend"), _add_timeout),
+    "resume": Word("ask the leader to resume a suspended cluster", _act("resume"), _add_timeout),
+    "shutdown": Word("ask the leader to end the cluster after a snapshot", _act("shutdown"), _add_timeout),
+    "abort": Word("ask the leader to end the cluster without a snapshot", _act("abort"), _add_timeout),
     "recording-log": Word("show a node's terms and snapshots", _recording_log, is_watched=True),
     "recording-log sort": Word("sort the recording log of a stopped node", _sort, _add_yes),
-    "recording-log seed": Word("let a stopped node begin with its latest snapshot, without a log", _seed, _add_yes),
+    "recording-log seed": Word("make a stopped node start from its latest snapshot, without a log", _seed, _add_yes),
     "recording-log validate": Word(
         "invalidate snapshots that a node's archive does not have", _validate, _add_validate
     ),
-    "recovery-plan": Word("show from where a start would continue", _recovery_plan, _add_services),
+    "recovery-plan": Word("show where a start would resume", _recovery_plan, _add_services),
     "invalidate-latest-snapshot": Word("let a stopped node start from the snapshot before", _invalidate, _add_yes),
     "describe-latest-consensus-module-snapshot": Word(
         "show sessions, timers and pending messages of the latest snapshot", _module_snapshot
@@ -607,10 +607,10 @@ WORDS: dict[str, Word] = {
     ),
     "backup-query-delay": Word("show or set when a backup asks its cluster next", _backup_query_delay, _add_delay),
     "errors": Word("show the error logs of all parts of a node", _errors, is_watched=True),
-    "counters": Word("show what the parts of a node count", _counters, _add_counters, True, _DRIVER),
+    "counters": Word("show the counters of a node's parts", _counters, _add_counters, True, _DRIVER),
     "streams": Word("show the positions of a media driver's streams", _streams, is_watched=True, variables=_DRIVER),
-    "backlog": Word("show where a media driver's streams pile up", _backlog, is_watched=True, variables=_DRIVER),
-    "loss": Word("show what a media driver did not receive at first", _loss, is_watched=True, variables=_DRIVER),
+    "backlog": Word("show which of a media driver's streams fall behind", _backlog, is_watched=True, variables=_DRIVER),
+    "loss": Word("show what a media driver had to ask for again", _loss, is_watched=True, variables=_DRIVER),
     "log": Word("print the messages of a cluster's log", _log, _add_log),
     "archive list": Word("list the recordings of an archive", _archive_list, _add_list, True, _ARCHIVE),
     "archive describe": Word("describe recordings of an archive", _archive_describe, _add_recordings, True, _ARCHIVE),
@@ -622,7 +622,7 @@ WORDS: dict[str, Word] = {
         _add_delete_snapshots,
     ),
     "archive purge": Word(
-        "delete what a recording has in front of a position", _archive_purge, _add_purge, variables=_NODE_OR_ARCHIVE
+        "delete the part of a recording before a position", _archive_purge, _add_purge, variables=_NODE_OR_ARCHIVE
     ),
     "--version": Word("print the version", _version, variables=()),
 }

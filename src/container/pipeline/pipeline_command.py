@@ -40,7 +40,7 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     parser.add_argument(
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark; may be given again"
     )
-    add_log_level(parser, "warning", "what is logged")
+    add_log_level(parser, "warning", "least severe level that is logged")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_ingest(words)
     _add_compact(words)

@@ -53,7 +53,7 @@ def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) ->
         prog=program,
         description="Run a service over the recorded log of a member, without a cluster: see what it does, whether it "
         "comes to the recorded states, and stop in Python's debugger at a log position. The exit status is 1 when the "
-        "service failed, or came to another state or did something else than it should.",
+        "service failed, or its states or actions differ from the recorded ones.",
     )
     parser.add_argument("recording", metavar="DIR", help="the member's directory; it is only read")
     parser.add_argument(
@@ -65,8 +65,15 @@ def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) ->
     parser.add_argument(
         "--ignore-state", action="store_true", help="compare the actions of the two, not the states in their snapshots"
     )
-    parser.add_argument("--begin", type=_position, metavar="POSITION", help="start at 0 or at a recorded snapshot")
-    parser.add_argument("--until", type=_position, metavar="POSITION", help="where to end (default: what is committed)")
+    parser.add_argument(
+        "--begin", type=_position, metavar="POSITION", help="log position to start at: 0 or that of a recorded snapshot"
+    )
+    parser.add_argument(
+        "--until",
+        type=_position,
+        metavar="POSITION",
+        help="log position to stop at (default: the end of what is committed)",
+    )
     parser.add_argument(
         "--break-at",
         type=_position,
@@ -75,7 +82,13 @@ def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) ->
     )
     parser.add_argument("--archive-dir", metavar="DIR", help="where the member's archive is")
     parser.add_argument("--committed", metavar="WHAT", help="recorded, known, or a log position, as in `pipeline`")
-    parser.add_argument("--service-id", type=_position, default=0, metavar="ID", help="whose snapshots (default: 0)")
+    parser.add_argument(
+        "--service-id",
+        type=_position,
+        default=0,
+        metavar="ID",
+        help="id of the service whose snapshots are used (default: 0)",
+    )
     parser.add_argument(
         "--mode",
         choices=("strict", "permissive"),

@@ -48,7 +48,9 @@ def path(text: str) -> Path:
 
 
 def add_log_level(
-    parser: argparse.ArgumentParser, default: str = "info", about: str = "what is logged to standard error"
+    parser: argparse.ArgumentParser,
+    default: str = "info",
+    about: str = "least severe level that is logged to standard error",
 ) -> None:
     """Add the options ``--log-level`` and ``--log-format``."""
     level = choice(LEVEL_VARIABLE, LOG_LEVELS, default)

@@ -26,6 +26,9 @@ _FINDINGS = (
     checks.HostilePayloadError,
     checks.MemoryGrowthError,
 )
+_SKIPPED = "skipped: "
+"""Begins what a check returns that was not made, and the reason follows."""
+
 _SIMULATION_FAILURE = "SimulationFailure"  # of a module that is imported where greenlet is installed
 _MOST_PAYLOADS = 1_000
 _PACKAGE = str(Path(__file__).parents[1])
@@ -36,7 +39,7 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
     them."""
     parser = kind(
         prog=program,
-        description="Find what would let replicas of a service diverge, or stop them. Without --life or --recording, "
+        description="Find mistakes that make replicas of a service diverge or stop. Without --life or --recording, "
         "traffic is drawn from seeds. The exit status is 0 when every check passed, and 1 when one did not.",
     )
     parser.add_argument(
@@ -48,18 +51,20 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
         metavar="package.module:function",
         help="a function that drives the clients, as docs/testing.md describes",
     )
-    traffic.add_argument("--recording", metavar="DIR", help="a member's directory: do what its clients did")
+    traffic.add_argument("--recording", metavar="DIR", help="directory of a member, whose recorded traffic is used")
     parser.add_argument(
         "--payloads", metavar="FILE", type=Path, help="messages of your clients, one per line in hexadecimal"
     )
-    parser.add_argument("--seeds", type=_count, default=5, metavar="N", help="lives to draw (default: 5)")
-    parser.add_argument("--events", type=_count, default=300, metavar="N", help="events of each of them (default: 300)")
+    parser.add_argument("--seeds", type=_count, default=5, metavar="N", help="number of random lives (default: 5)")
+    parser.add_argument(
+        "--events", type=_count, default=300, metavar="N", help="events in each random life (default: 300)"
+    )
     parser.add_argument(
         "--most-messages",
         type=_count,
         default=10_000,
         metavar="N",
-        help="maximum messages of a recording (default: 10000)",
+        help="use at most this many messages of a recording (default: 10000)",
     )
     parser.add_argument(
         "--python",
@@ -108,7 +113,10 @@ def run_checks(options: Any) -> None:
     failed = 0
     for name, check in _checks(service, options, lives, payloads):
         try:
-            verdict, text = "ok", check()
+            text = check()
+            verdict = "ok"
+            if text.startswith(_SKIPPED):
+                verdict, text = "skipped", text.removeprefix(_SKIPPED)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a service that exits is a finding, as is what it raised
@@ -165,7 +173,9 @@ def _checks(
             return f"{growth} bytes more in the second half of {messages} messages"
         if options.life is None and options.recording is None:
             return f"{checks.check_memory(service, lives[0])} bytes more after 50 lives"
-        return "skipped: only of lives that are drawn"
+        if options.life is not None:
+            return f"{_SKIPPED}a --life is repeated only for as many messages as --memory-messages N says"
+        return f"{_SKIPPED}recorded traffic is not repeated: run this check without --recording"
 
     def environments() -> str:
         chosen: Sequence[checks.Environment] = checks.ENVIRONMENTS
@@ -180,7 +190,7 @@ def _checks(
         try:
             from container.testing.simulation import simulate
         except ImportError:
-            return 'skipped: needs greenlet: pip install "aeron-cluster-container[testing]"'
+            return f'{_SKIPPED}needs greenlet: pip install "aeron-cluster-container[testing]"'
         sent = payloads or (() if isinstance(lives[0], GeneratedLife) else _payloads_in(service, lives[0]))
         delivered = sum(
             simulate(service, seed=seed, payloads=sent, time_unit=TimeUnit.MILLIS).delivered

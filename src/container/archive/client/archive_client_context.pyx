@@ -36,7 +36,7 @@ def check_names(names, known):
         if name not in known:
             raise ConfigurationError(
                 f"unknown setting {shown(name)}: "
-                f"{suggestion(name, known, 'container.archive.ArchiveClientContext')}")
+                f"{suggestion(name, known, 'the settings of ArchiveClientContext')}")
 
 
 cdef class ArchiveClientContext:
@@ -44,8 +44,8 @@ cdef class ArchiveClientContext:
     made.
 
     ``control_channel`` and ``control_stream_id`` are what the archive listens to; ``response_channel`` and
-    ``response_stream_id`` are what it answers on, and the latter must be this client's alone. Without them both are IPC;
-    with a ``control_channel`` of UDP a ``response_channel`` must be given.
+    ``response_stream_id`` are what it answers on, and the latter must be this client's alone. Both channels are IPC if
+    not given; with a ``control_channel`` of UDP give a ``response_channel``.
     ``term_buffer_length`` (bytes), ``term_buffer_sparse`` and ``mtu_length`` (bytes) are added to both
     channels where they do not say. Sparse log buffers, upstream's default here whatever the driver's is, turn a full
     ``/dev/shm`` into a SIGBUS of whoever writes. ``message_timeout_ns`` is the limit of a whole connect and of each

@@ -27,8 +27,8 @@ class ComparedStates:
         if expected == state:
             return ""
         if self._is_messages:
-            found = state_difference(expected, state, run=f"in {first}")
+            found = state_difference(expected, state, run=f"in {first}", now=f"in {whose}")
         else:
             left, right = shown_apart(expected, state)
-            found = f"{left} in {first}, {right} now."
+            found = f"{left} in {first}, {right} in {whose}."
         return f"the {self._what} of {whose} at log position {position} differs from that of {first}. {found}"

@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -62,17 +63,14 @@ def script_of(plan: Plan | NativePlan, finding: Finding, service: Any, **argumen
     if any("TimeUnit." in line for line in world):
         imports["container.api"] = {"TimeUnit"}
     events = [f"            {source_of(event)}," for event in happenings]
-    call, remarks = [_named(service, "MyService", imports)], []
-    if call[0] == "MyService" and getattr(service, "__qualname__", "") != "MyService":
-        remarks.append(f"    # MyService is {shown(service)}, which a test cannot import.")
+    remarks: list[str] = []
+    call = [_named(service, "MyService", imports, remarks)]
     call.append("plan=plan")
     for name, value in arguments.items():
         if not callable(value):
             call.append(f"{name}={value!r}")
             continue
-        call.append(f"{name}={_named(value, name, imports)}")
-        if call[-1] == f"{name}={name}" and getattr(value, "__qualname__", "") != name:
-            remarks.append(f"    # {name} is {shown(value)}, which a test cannot import.")
+        call.append(f"{name}={_named(value, name, imports, remarks)}")
     return "\n".join(
         [
             *(f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())),
@@ -83,25 +81,43 @@ def script_of(plan: Plan | NativePlan, finding: Finding, service: Any, **argumen
             *world,
             *([f"        {listed}=(", *events, "        ),"] if events else []),
             "    )",
-            *remarks,
+            *dict.fromkeys(remarks),
             f"    simulate({', '.join(call)})",
             "",
         ]
     )
 
 
-def _named(value: Any, default: str, imports: dict[str, set[str]]) -> str:
-    """How a test names a class or function, which is added to ``imports``; ``default`` when it cannot import it."""
+def _named(value: Any, default: str, imports: dict[str, set[str]], remarks: list[str]) -> str:
+    """How a test names a class or function, which is added to ``imports``; ``default`` when it cannot import it.
+
+    ``remarks`` gets the comment that says what to change before the test can run.
+    """
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     found: Any = sys.modules.get(module) if isinstance(module, str) else None
     for part in name.split(".") if isinstance(name, str) else ():
         found = getattr(found, part, None)
+    if module == "__main__" and found is value:
+        module = _module_of_main()
+    if module != getattr(value, "__module__", None) and module is not None:
+        remarks.append(
+            f'    # {module} is the program that ran: put its simulate(...) behind `if __name__ == "__main__":`, as\n'
+            "    # the import runs all the rest, and keep this test beside it."
+        )
     if not isinstance(module, str) or not isinstance(name, str) or found is not value:
+        remarks.append(f"    # {default} is {shown(value)}, which a test cannot import: put it into a module.")
         return default
-    if module == "__main__":
-        module = str(getattr(sys.modules["__main__"].__spec__, "name", "my_service"))
     imports.setdefault(module, set()).add(name.partition(".")[0])
     return name
+
+
+def _module_of_main() -> str | None:
+    """The name by which a test imports the program that runs; None of one that is in no file."""
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:
+        return main.__spec__.name
+    stem = Path(getattr(main, "__file__", None) or "").stem
+    return stem if stem.isidentifier() else None
 
 
 def report_of(finding: Finding, seed: int, shrunk: str, story: Sequence[str], script: str, repeats: bool) -> str:
@@ -109,12 +125,17 @@ def report_of(finding: Finding, seed: int, shrunk: str, story: Sequence[str], sc
     member = "" if finding.member is None else f" on member {finding.member}"
     position = "" if finding.log_position < 0 else f" at log position {finding.log_position}"
     remark = [] if repeats else ["", _DOES_NOT_REPEAT]
+    use = (
+        "Save this as a test:"
+        if repeats
+        else "This test runs the same plan, and passes or fails by chance until the service is mended:"
+    )
     return "\n".join(
         [
             f"{finding.oracle}{member}{position}, after {finding.time_ms:.3f} ms: {finding.text}",
             *remark,
             "",
-            f"Seed {seed}, shrunk to {shrunk}. Save this as a test:",
+            f"Seed {seed}, shrunk to {shrunk}. {use}",
             "",
             script,
             *(["The last events:", *story] if story else []),
