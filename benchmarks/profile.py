@@ -189,7 +189,7 @@ def idling() -> dict[str, list[Result]]:
         spent, wall = time.thread_time_ns() - begin, time.perf_counter_ns() - begin_wall
         return {"cpu_us": spent / count / 1e3, "wall_us": wall / count / 1e3}
 
-    # What the loop and a call take: a function of the C library that does next to nothing.
+    # Cost of the loop and a call: a function of the C library that does next to nothing.
     loop = cost("abs", 1, 100_000)
     found = {"park": cost("nanosleep", park, 2_000), "yield": cost("sched_yield", None, 10_000)}
     return {name: [{metric: result[metric] - loop[metric] for metric in result}] for name, result in found.items()}

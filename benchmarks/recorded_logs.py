@@ -251,7 +251,7 @@ class Watch(threading.Thread):
     def __enter__(self) -> Watch:
         for pid in (os.getpid(), *descendants()):
             with suppress(OSError):
-                Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # its peak begins anew
+                Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # its peak is reset
                 self._begin[pid] = _cpu_s(pid)
         self.start()
         return self

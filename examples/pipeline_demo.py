@@ -146,7 +146,7 @@ def spark_session() -> Iterator[SparkSession]:
     try:
         yield spark
     except BaseException:
-        # What was interrupted in the middle of a call cannot be asked any more; the JVM ends with this process.
+        # A client interrupted in the middle of a call cannot be asked any more; the JVM ends with this process.
         with suppress(Exception):
             spark.stop()
         raise
@@ -332,7 +332,7 @@ def ingesting(spark: SparkSession, options: SourceOptions, table: Path) -> Itera
         ingest.stop()
 
 
-# What was left behind
+# Continuing after the kill
 
 
 def finish_ingest(spark: SparkSession, options: SourceOptions, table: Path) -> Manifest:

@@ -297,7 +297,7 @@ def split_field(message: str, text: str) -> tuple[str, str, int]:
 # Writing the flyweights: for each schema a C header, <schema>_codec.h, and <schema>.pxd, which declares what is in it.
 #
 # Cython would write each inline function of a .pxd into the C file of every module that cimports it, used or not. A C
-# compiler passes over the unused functions of a header in no time.
+# compiler skips the unused functions of a header in no time.
 
 FLYWEIGHTS_MANUAL = """\
 #

@@ -128,7 +128,7 @@ class ConsensusWorld(ArchiveWorld):
         """A service has read a message of the log, which ends at a position."""
 
     def lead(self) -> Self:
-        """Work until it leads, clients can connect, and its services have read the begin of the term."""
+        """Work until it leads, clients can connect, and its services have read the beginning of the term."""
         self.until(lambda: self.is_leading)
         self.settle()
         self.tick()

@@ -22,7 +22,7 @@ class FailuresPlugin:
             file.write("\n".join([f"--- {name}", *lines, ""]))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test, or its begin or end, that failed."""
+        """Note a test, or its beginning or end, that failed."""
         if report.failed:
             self._add(f"{report.nodeid} ({report.when})", report.longreprtext)
 

@@ -28,11 +28,13 @@ STILTED = re.compile(
     re.I,
 )
 
-# The same, where pages still have some: "a directory that is none", "so many … at most", "goes on" for "continues".
+# The same, where tests still have some: "a directory that is none", "so many … at most", "goes on" for "continues",
+# "the begin" for "the beginning".
 STIFF = re.compile(
     r"\b(?:(?<!there )(?:is|are|was|were) (?-i:none)|so (?:many|much) (?:at|of|as)|(?:go|goes|went|gone) on|anew"
     r"|heed\w*|shall"
-    r"|but for|pass(?:es|ed)? over|is to be|are to be|of its own accord)\b",
+    r"|but for|pass(?:es|ed)? over|is to be|are to be|of its own accord"
+    r"|(?:the|an?|its|no|'s) begin(?! (?:marker|frame)))\b",
     re.I,
 )
 

@@ -776,7 +776,7 @@ class Dates(datetime.datetime):
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Dates:
-        """The begin of a year."""
+        """The beginning of a year."""
         return cls(2024, 1, 1, tzinfo=tz)
 
 

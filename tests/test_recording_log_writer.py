@@ -579,7 +579,7 @@ def test_the_end_of_a_closed_term_counts_where_the_base_that_is_given_is_before_
 def test_what_was_copied_behind_the_end_of_a_closed_term_is_of_that_term() -> None:
     """A truncation ended it. A crash cut the copy of more of it short, and then this member led.
 
-    Had the new term begun before that copy, who truncates to its begin would lose what was copied.
+    Had the new term begun before that copy, who truncates to its beginning would lose what was copied.
     """
     storage = new_storage()
     log = take(storage)

@@ -200,7 +200,7 @@ def test_the_last_hour_fetches_the_last_hour(
     assert [row["log_position"] for row in found] == expected
     segments = {path: length for path, length in fetched.items() if path.endswith(".rec")}
     small = [length for path, length in segments.items() if length < 2_000]
-    # Of ten files the begin of their first message, of the one before the wanted hour all, and of that hour.
+    # Of ten files the beginning of their first message, of the one before the wanted hour all, and of that hour.
     assert len(small) >= 9, segments
     assert sum(segments.values()) < 4 * 1024 * 1024, segments
 

@@ -151,7 +151,7 @@ def test_a_recording_that_is_active_is_followed_to_its_end(world: World) -> None
     world.until(lambda: target.store.recorded_position(0) == stream.position)
     end = stream.position
     stream.close()
-    # Without a stop position of the source at the begin there is no SYNC.
+    # Without a stop position of the source at the beginning there is no SYNC.
     assert [event[0] for event in replication.finish()] == ["REPLICATE", "OK", "EXTEND", "STOP", "REPLICATE_END"]
     assert target.range(0) == (0, end)
     assert target.content(0) == source.content(source_id)

@@ -302,7 +302,7 @@ class Damage:
         self._write(self.before)
 
     def touches(self, row: Row) -> bool:
-        """Whether a message has some of the bytes, or lies between its begin and its end."""
+        """Whether a message has some of the bytes, or lies between its beginning and its end."""
         return bool(row["begin_position"] < self.end and self.begin < row["log_position"])
 
     def __str__(self) -> str:

@@ -228,7 +228,7 @@ def write_cluster(seed: int, directory: Path) -> WrittenCluster:
     for member in members:
         member.committed = max(member.known, min(member.agreed, cluster))
         if count == 1 and log.bases[-1] < member.start:
-            member.committed = member.known  # Whether another member leads now was purged with the term's begin.
+            member.committed = member.known  # Whether another member leads now was purged with the term's beginning.
     snapshots = [one.entry.log_position for one in log.snapshots if one.entry.service_id == 0]
     return WrittenCluster(members, log.bases, log.writer.position, snapshots)
 

@@ -799,7 +799,7 @@ class World(DiskWorld[Plan]):
         ids = replay.image.session_id.to_bytes(4, "little", signed=True) + replay.stream_id.to_bytes(4, "little")
         while block := seam.poll_blocks(replay.image):
             for length, frame in frames_of(block):
-                # What came after its begin is not in its frames, and may be purged by now, where a reader is slow.
+                # What came after its beginning is not in its frames, and may be purged by now, where a reader is slow.
                 held = replay.frames if replay.position in replay.frames else replay.recording.ever
                 end, expected = held.get(replay.position, (0, b""))
                 # A frame that is recorded with a checksum is replayed with an id.

@@ -173,7 +173,7 @@ class Log(agreed.Log):
 
 
 def check_disk(storage: Storage, log: Log, *, services: int, retained: int = 0) -> int:
-    """Take in the log of a node that has recovered its archive; what lies around it must fit. Return its begin.
+    """Take in the log of a node that has recovered its archive; what lies around it must fit. Return its beginning.
 
     Args:
         storage: of the node.

@@ -1,4 +1,4 @@
-"""What of the audit needs no session: who lacks a term, the begin or the end of the log, or a part of a snapshot."""
+"""What of the audit needs no session: who lacks a term, the beginning or end of the log, or a part of a snapshot."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ BEGIN = 1_700_000_000 * SECOND
 
 
 def bins(count: int, width: int = SECOND, *, missing: range = range(0)) -> list[Bin]:
-    """Intervals with ten messages each, from the begin to the end of each."""
+    """Intervals with ten messages each, from the beginning to the end of each."""
     return [
         Bin(at, at + width, at, at + width - 1, 96 * (index + 1), 10, 0, 1, 2)
         for index, at in enumerate(range(BEGIN, BEGIN + count * width, width))

@@ -5,8 +5,9 @@ recording log. From then on the log is followed, and after an interval a member 
 backup lets go of everything, waits, and begins a round with the next member.
 
 The recording log names nothing before its copy is whole: a snapshot once it is copied to its last byte and the log is
-recorded up to it, a term once the log is recorded up to its begin; what a round adds is added at once. So a node that
-starts from the copy, at any time, finds one to start from or none. Upstream appends them earlier, and one by one.
+recorded up to it, a term once the log is recorded up to its beginning. A round adds all of its entries together. So a
+node that starts from the copy, at any time, finds one to start from or none. Upstream appends them earlier, and one by
+one.
 
 Other differences: a member that is not acceptable is left for the next one at once; where no member is, that is said.
 A recording is copied as the log only where it shows that it is one (member_log.py). A log continues only where the

@@ -38,7 +38,7 @@ class TermPlace:
     leader_member_id: int | None
     """None where the member does not say it."""
     position: int
-    """The base, or the begin of the log behind it."""
+    """The base, or the beginning of the log behind it."""
     is_before: bool = False
     """Whether the log begins behind the term, with its snapshot: a later term is opened there instead."""
 
@@ -122,7 +122,7 @@ def check_term(answer: MemberAnswer, place: TermPlace, message: bytes | None) ->
     Args:
         answer: of the member.
         place: of the term.
-        message: the first one from that place on, or its begin; None without one.
+        message: the first one from that place on, or its beginning; None without one.
     """
     term_id, base, leader_id = place.leadership_term_id, place.base, place.leader_member_id
     if place.is_base:

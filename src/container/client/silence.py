@@ -69,7 +69,7 @@ class Silence:
         self._needless_ns = now_ns
         self._failures = 0
         self._begun_ns: int | None = None  # the last probe
-        self._wait_ns = 0  # from its begin to that of the next
+        self._wait_ns = 0  # from its beginning to that of the next
         self._settle_ns: int | None = None
         #: When to look next; None: never.
         self.due_ns: int | None = None if policy.probe_after is None else now_ns + self._step_ns

@@ -171,7 +171,7 @@ def has_stack(error: BaseException) -> bool:
 def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, int]:
     """Two hashes that distinguish an error: of its place (type and stack, with those of the causes), and of all of it.
 
-    An error that was never raised has no stack: there the begin of its message counts as the place, up to the first
+    An error that was never raised has no stack: there the beginning of its message counts as the place, up to the first
     colon and without digits. Text from others, such as a channel, stands behind that, and makes no new places.
     """
     places: list[object] = []
@@ -195,8 +195,8 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
 def kind_of(error: BaseException) -> int:
     """A hash of the kind of error: the type and the line that raised it, and those of its causes.
 
-    Code alone makes kinds, whatever clients send. An error that was never raised counts by the begin of its message, as
-    in :func:`identify`.
+    Code alone makes kinds, whatever clients send. An error that was never raised counts by the beginning of its
+    message, like in :func:`identify`.
     """
     parts: list[object] = []
     for each in _chain(error)[0] if has_stack(error) else [error]:

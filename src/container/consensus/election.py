@@ -219,7 +219,7 @@ class Election:
 
     @property
     def is_term_open(self) -> bool:
-        """Whether this member has applied the begin of the leader's term: nothing more of that may come for long."""
+        """Whether this member has applied the beginning of the leader's term: no more of that may come for long."""
         return self.log_position > self._term_base_log_position
 
     def close(self) -> None:

@@ -128,7 +128,7 @@ cdef class FollowerLog:
     cdef int begin_join(self, bint is_startup, bint is_term_open) except -1:
         """Record the image, and have the services join the log where it joined; :meth:`poll_join` looks after it.
 
-        ``is_term_open``: whether the begin of the term is in this member's log already.
+        ``is_term_open``: whether the beginning of the term is in this member's log already.
         """
         self._join = self._record_and_join(is_startup, is_term_open)
         return 0

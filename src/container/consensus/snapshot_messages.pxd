@@ -17,7 +17,7 @@ cdef list snapshot_messages(
 
 cdef class SnapshotAdapter(FragmentHandler):
     cdef readonly bint is_done                  # the whole snapshot was read
-    cdef readonly int32_t time_unit             # of the begin
+    cdef readonly int32_t time_unit             # of the beginning
     cdef readonly int32_t app_version
     cdef Image _image
     cdef ConsensusEventHandler _handler

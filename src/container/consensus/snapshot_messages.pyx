@@ -118,7 +118,7 @@ cdef class SnapshotAdapter(FragmentHandler):
     """Feeds a :class:`ConsensusEventHandler` with the snapshot that is replayed on an image.
 
     Args:
-        image: of the replay, from its begin (Image).
+        image: of the replay, from its beginning (Image).
         handler: what is given the state.
     """
 

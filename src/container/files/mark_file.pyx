@@ -321,7 +321,7 @@ cdef class OwnedMarkFile(MarkFile):
         return 0
 
     def write_errors(self, Py_ssize_t offset, bytes data):
-        """Write into the error log, ``offset`` bytes (int) from its begin.
+        """Write into the error log, ``offset`` bytes (int) from its beginning.
 
         Raise MarkFileError when the file is closed, or another owner's by now; ValueError when the data do not fit,
         OSError when the disk refuses.

@@ -776,7 +776,7 @@ class Deletion(Facts):
     invalidated: list[LogEntry]
     """Entries of the recording log that no longer count, as they were before."""
     recording_id: int | None
-    """The recording whose begin was to go; null for snapshots."""
+    """The recording whose beginning was to go; null for snapshots."""
     start_position: int | None
     """Where that begins now."""
     deleted_segments: int

@@ -79,7 +79,7 @@ def _frame(content: bytes, offset: int, position: int) -> RawFrame:
 
 
 def frame_border(descriptor: RecordingDescriptor, position: int) -> int:
-    """Return a position where a frame begins for certain, not behind the given one: the begin of its Aeron term."""
+    """Return a position where a frame begins for certain, not behind the given one: the beginning of its Aeron term."""
     return max(descriptor.start_position, position // descriptor.term_buffer_length * descriptor.term_buffer_length)
 
 

@@ -123,7 +123,7 @@ _ARCHIVE: dict[int, tuple[Metric, int]] = {
     CounterType.ARCHIVE_REPLAYER_TOTAL_READ_TIME: (READ_TIME, _NS_PER_S),
 }
 
-# By counter type of each part: the metric, the component or the begin of its name, and the divisor of its value.
+# By counter type of each part: the metric, the component or the beginning of its name, and the divisor of its value.
 _PARTS: dict[int, tuple[Metric, str, int]] = {
     CounterType.ARCHIVE_ERROR_COUNT: (ERRORS, "archive", 1),
     CounterType.ARCHIVE_MAX_CYCLE_TIME: (MAX_CYCLE, "archive", _NS_PER_S),

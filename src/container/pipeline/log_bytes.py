@@ -153,7 +153,7 @@ def member_name(member: Member) -> str:
 
 
 class Frames(NamedTuple):
-    """Where frames lie at the begin of a block, as :func:`~container.recordings.frame_mask.mask_frames` takes it."""
+    """Where frames lie at the start of a block, as :func:`~container.recordings.frame_mask.mask_frames` takes it."""
 
     next_frame: int
     content_end: int

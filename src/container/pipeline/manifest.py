@@ -43,7 +43,7 @@ class Gap(msgspec.Struct):
     end_position: int | None
     reason: str
     last_position: int | None = None
-    """The begin of the last damaged place, for a gap over several of them with rows between."""
+    """The beginning of the last damaged place, for a gap over several of them with rows between."""
 
     @property
     def known_position(self) -> int:

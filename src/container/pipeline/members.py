@@ -1,4 +1,4 @@
-"""The check of what each member has at all: files of the same cluster, and a log with its begin and its end."""
+"""The check of what each member has at all: files of the same cluster, and a log with its beginning and its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from container.pipeline.log_bytes import AuditedMember
 
 
 def check_members(members: Sequence[AuditedMember], snapshots: Sequence[SnapshotRow]) -> Check:
-    """Whether members are of one cluster, and what each lacks of the log: at its end, and at its begin.
+    """Whether members are of one cluster, and what each lacks of the log: at its end, and at its beginning.
 
     ``snapshots`` are those of all members.
     """

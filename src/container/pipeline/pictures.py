@@ -113,7 +113,7 @@ class Lane(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Values that hold from a begin to an end: the first of a chart as an area, another as a dashed line."""
+    """Values that hold from a beginning to an end: the first of a chart as an area, another as a dashed line."""
 
     name: str
     points: Sequence[tuple[float, float, float]]
@@ -483,7 +483,7 @@ def time_text(micros: float) -> str:
 
 
 def span_text(begin: float, end: float) -> str:
-    """Write the begin and the end of a stretch of time in UTC, the date once if they share it."""
+    """Write the beginning and the end of a stretch of time in UTC, the date once if they share it."""
     first, last = time_text(begin), time_text(end)
     return f"{first} to {last[11:] if last[:11] == first[:11] else last} UTC"
 

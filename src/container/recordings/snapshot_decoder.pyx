@@ -1,6 +1,6 @@
 """A snapshot as Arrow columns: the state of a consensus module, or the sessions and data of a service.
 
-Upstream: ConsensusModuleSnapshotAdapter.java, ServiceSnapshotLoader.java. Between the begin and the end marker lie
+Upstream: ConsensusModuleSnapshotAdapter.java, ServiceSnapshotLoader.java. Between begin marker and end marker lie
 messages of the cluster's schema, behind it the service's own, which have no framing but Aeron's.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t

@@ -23,7 +23,7 @@ TERM_TEMPLATE_ID, _SCHEMA_ID = 24, 111
 
 @dataclass(frozen=True, slots=True)
 class TermMessage:
-    """The message of a leader at the begin of its term."""
+    """The message of a leader at the beginning of its term."""
 
     leadership_term_id: int
     log_position: int

@@ -135,7 +135,7 @@ def diff_segment(
 
     Arguments and errors are those of :func:`~container.replay.execution.replay_segment` and :func:`diff`;
     ``report_progress`` is called for the first service. Both start from the snapshot that is recorded at the segment's
-    begin; differences of their states before it do not count.
+    beginning; differences of their states before it do not count.
     """
     states = None if ignore_state else _States(segment, service, other)
     options: dict[str, Any] = {"mode": mode, "batch_rows": batch_rows}

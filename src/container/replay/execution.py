@@ -121,7 +121,7 @@ class ReplaySegment:
     begin_snapshot: RecordedSnapshot | None
     """The snapshot from which the service starts; ``None`` at the beginning of the log."""
     snapshots: tuple[RecordedSnapshot, ...] = ()
-    """Those behind the begin, with which the service's state can be compared."""
+    """Those behind the beginning, with which the service's state can be compared."""
     hash_positions: tuple[int, ...] = ()
     """Where, besides the end and the log's own snapshots, the state is hashed."""
 
@@ -466,7 +466,7 @@ class _Run:
         self._is_ended |= self._is_strict and not is_warning
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the service's actions from the begin to the end."""
+        """Yield the service's actions from the beginning to the end."""
         segment = self._segment
         try:
             self._agent.on_start()

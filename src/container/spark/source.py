@@ -668,7 +668,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that;
         else where a message ends, so that the next batch begins to read there.
 
-        With less than a message it is a place that is not a multiple of 32, which is not the begin of a frame.
+        With less than a message it is a place that is not a multiple of 32, which is not the beginning of a frame.
         """
         end = start + share
         if end >= latest:

@@ -71,7 +71,7 @@ _DIRECTORY_MODE = 0o750
 cdef class FileMap(StorageMap):
     """A range of a file, mapped."""
     cdef OpenFile _file
-    cdef size_t _lead                           # bytes between the page's begin, which is mapped, and the range's
+    cdef size_t _lead                           # bytes between the page's beginning, which is mapped, and the range's
     cdef uint8_t* _mapped
     cdef object __weakref__
 

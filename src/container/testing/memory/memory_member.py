@@ -326,7 +326,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         self._log(lambda module: module.service_message(service_id, self._injected, bytes(payload)))
 
     def new_term(self, *, leader_member_id: int | None = None, app_version: int = 1) -> None:
-        """Log the begin of a new leadership term, with the member's own id as leader or another one."""
+        """Log the beginning of a new leadership term, with the member's own id as leader or another one."""
         leader = (self._member_id if self._role is Role.LEADER else 1) if leader_member_id is None else leader_member_id
         self._log(
             lambda module: module.new_leadership_term(

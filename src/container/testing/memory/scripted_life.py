@@ -119,7 +119,7 @@ class NewTerm(_Event, frozen=True):
     """A new leadership term begins."""
 
     def __call__(self, member: MemoryMember) -> None:
-        """Log its begin."""
+        """Log its beginning."""
         member.new_term()
 
 

@@ -159,11 +159,11 @@ class ScriptedMember:
         return self
 
     def lead(self, **join_log: Any) -> Self:
-        """Start if needed, join a log as leader, and log the begin of a term."""
+        """Start if needed, join a log as leader, and log the beginning of a term."""
         return self._join(self.cm.join_as_leader, join_log)
 
     def follow(self, **join_log: Any) -> Self:
-        """Start if needed, join a log as follower, and log the begin of a term."""
+        """Start if needed, join a log as follower, and log the beginning of a term."""
         return self._join(self.cm.join_as_follower, join_log)
 
     def _join(self, join: Callable[..., object], join_log: dict[str, Any]) -> Self:

@@ -179,7 +179,7 @@ class ControlHandler(Protocol):
         """Let a recording begin at a later segment (53)."""
 
     def on_delete_detached_segments(self, request: ControlRequest, recording_id: int) -> object:
-        """Delete the segments before a recording's begin (54)."""
+        """Delete the segments before a recording's beginning (54)."""
 
     def on_purge_segments(self, request: ControlRequest, recording_id: int, new_start_position: int) -> object:
         """Let a recording begin at a later segment, and delete those before it (55)."""

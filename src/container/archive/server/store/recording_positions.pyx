@@ -187,7 +187,7 @@ cdef class RecordingPositions:
         if self._is_same_boot:
             position = min(found)
             return KnownPosition(position, True) if len(found) == 1 and position >= descriptor.start_position else None
-        # Segments in front of a begin are purged or detached only once what follows them is on the disk: what is known
+        # Segments before a beginning are purged or detached only once what follows them is on the disk: what is known
         # from before that is less than the catalog says.
         return KnownPosition(max(min(found), descriptor.start_position), False)
 

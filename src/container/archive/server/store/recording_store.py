@@ -505,7 +505,7 @@ class RecordingStore:
             self.catalog.set_start_position(recording_id, new_start_position)
 
     def delete_detached(self, recording_id: int) -> Deletion:
-        """Delete the segments in front of a recording's begin."""
+        """Delete the segments in front of a recording's beginning."""
         descriptor = self._usable(recording_id)
         self._check_no_deletion(recording_id)
         with _as_archive_errors():

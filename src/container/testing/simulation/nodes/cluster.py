@@ -1172,7 +1172,7 @@ class ClusterWorld(ABC):
         )
 
     def _has_all(self, member: Member, end: int) -> bool:
-        """A member has all of the log, from its begin on: an empty one can copy that."""
+        """A member has all of the log, from its beginning on: an empty one can copy that."""
         return frames_of(member.log_bytes(0, end)) == self.history.frames
 
     def note_error(self, member: Member, text: str) -> None:
@@ -1303,7 +1303,7 @@ class ClusterWorld(ABC):
         self._wipe(self._pick(draw))
 
     def _wipe(self, member: Member | None, *, is_replaced: bool = False) -> None:
-        # Nobody has the begin of a log that is cut: an empty member could not copy it.
+        # Nobody has the beginning of a log that is cut: an empty member could not copy it.
         if member is None or self.plan.retained > 0 or any(each.is_to_be_wiped for each in self.members):
             return
         member.is_to_be_wiped, member.waits_for_wipe = True, 10

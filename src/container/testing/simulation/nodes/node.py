@@ -35,7 +35,7 @@ from container.transport.idle_strategy import IdleStrategy
 
 APP_VERSION = 0x010000
 NEVER_REPORTED = "ack out of sequence"
-"""The begin of a report that no loss of a disk excuses."""
+"""The beginning of a report that no loss of a disk excuses."""
 SUSPEND, RESUME, SNAPSHOT, SHUTDOWN, ABORT = 2, 3, 4, 5, 6
 NEUTRAL = 1
 FAULTS = (

@@ -181,7 +181,7 @@ def frames_of(content: bytes) -> bytes:
 
 
 def voted_term_of(content: bytes) -> int:
-    """The last term that a member has voted in, of the begin of its node state; -1 for none."""
+    """The last term that a member has voted in, of the beginning of its node state; -1 for none."""
     position = 8
     while position + 40 <= len(content):
         _, template_id, _, _, length = struct.unpack_from("<HHHHi", content, position)
