@@ -322,14 +322,15 @@ def short_limits(source: str) -> list[int]:
         called = ast.unparse(call.func)
         keywords = {each.arg: each.value for each in call.keywords}
         if called.startswith("subprocess.") or called.endswith(".communicate"):
-            limits = [keywords.get("timeout")]
+            limits: list[ast.expr | None] = [keywords.get("timeout")]
         elif called.endswith(("process.wait", "thread.join", "service.wait", "started.wait")):
             limits = [*call.args, keywords.get("timeout")]
         elif called == "wait_until":
-            limits = call.args[1:2]
+            limits = [*call.args[1:2]]
         else:
             continue
-        if any(isinstance(each, ast.Constant) and 2 < each.value < LIMIT_S for each in limits):
+        seconds = [each.value for each in limits if isinstance(each, ast.Constant)]
+        if any(isinstance(each, int | float) and 2 < each < LIMIT_S for each in seconds):
             found.append(call.lineno)
     return found
 
