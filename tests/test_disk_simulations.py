@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,9 @@ import pytest
 from container.archive.server.store.recording_store import RecordingStore
 from container.files.recording_log import RecordingLog
 from container.testing.simulation.nodes import cluster
+from container.testing.simulation.nodes.disk_world import Result
+from container.testing.simulation.nodes.recorded import Violation
+from container.testing.simulation.nodes.shorter import shorter
 from tests.seeds import drawn
 from tests.sim import __main__ as command
 from tests.sim import archive_run, archive_world, cluster_run, node_run, node_world
@@ -203,6 +208,27 @@ def test_a_finding_is_shrunk_and_shown_with_the_line_that_repeats_it(
     monkeypatch.setattr(sys, "argv", ["sim", *arguments])
     assert command.main() == 1
     assert f"run it again: ./run sim {' '.join(arguments)}" in capsys.readouterr().out
+
+
+def test_a_machine_that_is_slow_makes_a_plan_as_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = archive_world.expand(1)
+    wanted = {plan.operations[2].number, plan.operations[-2].number}
+    runs = 0
+
+    def run(plan: archive_world.Plan) -> Result[archive_world.Plan]:
+        nonlocal runs
+        runs += 1
+        numbers = [each.number for each in plan.operations]
+        violation = Violation("planted", "it is found") if wanted <= {*numbers} else None
+        return Result(plan, Counter(), [], violation, numbers[-1] if numbers else -1)
+
+    clock = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: 1_000.0 * next(clock))
+    smallest = shorter(run(plan), run=run)
+    assert {each.number for each in smallest.plan.operations} == wanted
+    needed, runs = runs, 0
+    assert len(shorter(run(plan), run=run, most_runs=needed // 2).plan.operations) > len(wanted)
+    assert runs == 1 + needed // 2
 
 
 @of_each
