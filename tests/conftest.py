@@ -22,7 +22,7 @@ from tests import failures
 from tests.client_world import World
 from tests.failures import FailuresPlugin
 from tests.pauses import run
-from tests.seeds import commit, drawn
+from tests.seeds import DAY, commit, day, drawn
 from tests.threaded_members import ThreadedMembers
 from tests.times import VARIABLE, TimesPlugin
 
@@ -75,8 +75,8 @@ def open_umask() -> Iterator[None]:
 
 
 def pytest_report_header() -> str:
-    """Say where the seeds come from that each commit draws again."""
-    return f"seeds of commit {commit() or '(none)'}"
+    """Say where the seeds come from that each commit and each day draw again."""
+    return f"seeds of commit {commit() or '(none)'}, and of the day {DAY}={day()}"
 
 
 def pytest_collection_finish() -> None:

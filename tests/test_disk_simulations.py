@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +18,10 @@ import pytest
 from container.archive.server.store.recording_store import RecordingStore
 from container.files.recording_log import RecordingLog
 from container.testing.simulation.nodes import cluster
-from tests.seeds import drawn
+from container.testing.simulation.nodes.disk_world import Result
+from container.testing.simulation.nodes.recorded import Violation
+from container.testing.simulation.nodes.shorter import shorter
+from tests.seeds import DAY, drawn, of_day
 from tests.sim import __main__ as command
 from tests.sim import archive_run, archive_world, cluster_run, node_run, node_world
 from tests.sim.exam import ARCHIVE_FAULTS, CLUSTER_FAULTS, FAULTS, NODE_FAULTS, ROOT, read_faults
@@ -28,6 +35,9 @@ class Subject(NamedTuple):
     world: ModuleType
     seeds: int
     drawn: int
+    """Seeds that each commit draws."""
+    of_day: int
+    """Seeds that each day draws."""
     chunk: int
     slow_seeds: int
     reached: dict[str, int]
@@ -52,6 +62,7 @@ ARCHIVE = Subject(
     archive_world,
     seeds=200,
     drawn=100,
+    of_day=0,
     chunk=50,
     slow_seeds=1_000,
     reached=dict.fromkeys(
@@ -73,6 +84,7 @@ NODE = Subject(
     node_world,
     seeds=100,
     drawn=60,
+    of_day=0,
     chunk=20,
     slow_seeds=2_000,
     reached={
@@ -93,7 +105,8 @@ CLUSTER = Subject(
     cluster_run,
     cluster,
     seeds=120,
-    drawn=30,
+    drawn=0,
+    of_day=100,
     chunk=10,
     slow_seeds=1_000,
     reached={
@@ -147,10 +160,38 @@ def test_seeds_find_nothing(subject: Subject, first: int, reached: dict[str, Cou
         reached[subject.word].update({"seeds": 1, **run_seed(subject, seed).stats})
 
 
-@of_each
+@pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject.drawn], ids=str)
 def test_seeds_of_this_commit_find_nothing(subject: Subject) -> None:
     for seed in drawn(f"{subject}s", subject.drawn):
         run_seed(subject, seed)
+
+
+@pytest.mark.parametrize(
+    ("subject", "first"),
+    [
+        pytest.param(subject, first, id=f"{subject}-{first}")
+        for subject in SUBJECTS
+        for first in range(0, subject.of_day, subject.chunk)
+    ],
+)
+def test_seeds_of_the_day_find_nothing(subject: Subject, first: int) -> None:
+    for seed in of_day(f"{subject}s", subject.of_day)[first : first + subject.chunk]:
+        run_seed(subject, seed)
+
+
+def test_the_seeds_of_a_day_are_drawn_again_with_its_name() -> None:
+    def seeds(day: str) -> list[int]:
+        found = "import tests.seeds as seeds; print(*seeds.of_day('clusters', 3))"
+        done = subprocess.run(
+            [sys.executable, "-c", found], env={**os.environ, DAY: day}, cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return [int(each) for each in done.stdout.split()]
+
+    known = seeds("2026-11-30")
+    assert known == seeds("2026-11-30")
+    assert known == list(range(known[0], known[0] + 3))
+    assert not {*known} & {*seeds("2026-12-01")}
 
 
 @pytest.mark.slow
@@ -203,6 +244,27 @@ def test_a_finding_is_shrunk_and_shown_with_the_line_that_repeats_it(
     monkeypatch.setattr(sys, "argv", ["sim", *arguments])
     assert command.main() == 1
     assert f"run it again: ./run sim {' '.join(arguments)}" in capsys.readouterr().out
+
+
+def test_a_machine_that_is_slow_makes_a_plan_as_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = archive_world.expand(1)
+    wanted = {plan.operations[2].number, plan.operations[-2].number}
+    runs = 0
+
+    def run(plan: archive_world.Plan) -> Result[archive_world.Plan]:
+        nonlocal runs
+        runs += 1
+        numbers = [each.number for each in plan.operations]
+        violation = Violation("planted", "it is found") if wanted <= {*numbers} else None
+        return Result(plan, Counter(), [], violation, numbers[-1] if numbers else -1)
+
+    clock = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: 1_000.0 * next(clock))
+    smallest = shorter(run(plan), run=run)
+    assert {each.number for each in smallest.plan.operations} == wanted
+    needed, runs = runs, 0
+    assert len(shorter(run(plan), run=run, most_runs=needed // 2).plan.operations) > len(wanted)
+    assert runs == 1 + needed // 2
 
 
 @of_each

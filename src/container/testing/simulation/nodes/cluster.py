@@ -111,6 +111,8 @@ FIRST_PARK_NS, LONGEST_PARK_NS, PARK_FACTOR = MS, 32 * MS, 4
 WAKE_NS = 20_000
 MOST_CLIENTS = 4
 FEWEST_MEMBERS, MOST_MEMBERS = 3, 7
+SHRINK_RUNS = 100
+"""How many plans are run at most to make one short: one of a cluster takes far longer than one of a single disk."""
 CLOCKS = 0xC10C
 """The name of the draw of a plan's clocks among the others."""
 SLOW_CALLS = ("write", "extend", "force", "force_directory")
@@ -287,7 +289,7 @@ def smallest(result: Result[NativePlan], *, run: Callable[[NativePlan], Result[N
         fewer = run(replace(result.plan, members=FEWEST_MEMBERS))
         if fewer.violation is not None and fewer.violation.oracle == violation.oracle:
             result = fewer
-    return shorter(result, run=run)
+    return shorter(result, run=run, most_runs=SHRINK_RUNS)
 
 
 class Member(SimulatedNode[NativePlan]):
@@ -717,8 +719,11 @@ class Member(SimulatedNode[NativePlan]):
         if not self.is_up or module is None or not module.is_running or not module.context.agent.has_leader:
             return
         if self.value("node_role") != LEADER and not self.is_incomplete:
-            names = [name for name in self.resources() if name[1:] == ("publication", EGRESS_STREAM_ID)]
-            if any(name[0] != "module" for name in names):
+            archive, _, *services = self.life.clients
+            held = itertools.chain.from_iterable(each.open_resources for each in (archive, *services))
+            publications = [each for each in held if isinstance(each, MemoryPublication)]
+            if any(each.log.stream_id == EGRESS_STREAM_ID for each in publications):
+                names = [name for name in self.resources() if name[1:] == ("publication", EGRESS_STREAM_ID)]
                 raise Violation("resources", f"m{self.member_id} follows, and its services hold {names}")
 
     def resources(self) -> Counter[Any]:
