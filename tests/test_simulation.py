@@ -316,7 +316,7 @@ def test_the_script_of_a_programs_own_class_can_be_run(tmp_path: Path, name: str
         [sys.executable, str(tmp_path / name)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         env=environment,
         check=False,
     )
@@ -334,7 +334,7 @@ def test_the_script_of_a_programs_own_class_can_be_run(tmp_path: Path, name: str
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_saved.py")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         env=environment,
         cwd=tmp_path,
         check=False,

@@ -30,7 +30,7 @@ from tests.sim.services import SUBJECTS, Subject
 LIMIT_S = 60.0
 """What a seed may take."""
 SHRINK_LIMIT_S = 3_600.0
-"""What shrinking a finding may take, whose runs are counted: only one that hangs takes as long."""
+"""Limit of shrinking a finding. Its runs are counted, so only one that hangs takes as long."""
 WORLDS: dict[str, Any] = {"archive": archive_run, "node": node_run, "cluster": cluster_run}
 MEMBERS = (3, 5, 7)
 PAIR_INTERVAL = 20
