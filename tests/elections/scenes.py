@@ -155,12 +155,12 @@ def one_must_take_back_all(kinds: str, *, is_in_election: bool) -> int:
     return run_until(cluster, lambda: is_led(cluster) and first.commit > 0)
 
 
-def one_comes_back_that_voted(kinds: str, *, has_restarted: bool) -> tuple[int, int, int]:
+def one_comes_back_that_voted(kinds: str, *, has_restarted: bool, seed: int = 7) -> tuple[int, int, int]:
     """The last member comes back to a healthy cluster with a candidate term 9 beyond it, and with less of the log.
 
     For how long nobody led (ns), how many terms that took, and how long it took until it followed (ns).
     """
-    cluster = cluster_with_log(kinds, 20)
+    cluster = cluster_with_log(kinds, 20, seed=seed)
     cluster.append_chance = 0.3
     last: Member = cluster.nodes[-1]
     # Member 0 leads.
