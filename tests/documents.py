@@ -250,7 +250,8 @@ PLAN: dict[str, Plan] = {
     "docs/service.md: Run it (sh)": Commands(),
     "docs/testing.md: Testing a service (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A simulated cluster (python)": Runs(
-        "memory", prints="at log position 352 differs from that of member 0. Books.accounts.0: 84 in member 0, 85 now."
+        "memory",
+        prints="at log position 352 differs from that of member 0. Books.accounts.0: 84 in member 0, 85 in member 2.",
     ),
     "docs/testing.md: A simulated cluster (python 2)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A simulated cluster (plain)": NoCode("what a run prints"),

@@ -441,7 +441,7 @@ class Planted(NamedTuple):
 
 # By the rows of the table in docs/service.md.
 TABLE: dict[str, list[Planted]] = {
-    "the clock, in callbacks and where the service is made": [
+    "the clock, in callbacks and when the service is created": [
         Planted(Clocked, "calls"),
         Planted(Processed, "calls"),
         Planted(Year, "calls environments"),
@@ -449,7 +449,7 @@ TABLE: dict[str, list[Planted]] = {
         Planted(Wall, "environments"),
         Planted(Dated, "calls"),
     ],
-    "`now_ns` of `do_background_work`, or how often it is called": [
+    "`now_ns` of `do_background_work`, or the number of its calls": [
         Planted(Monotonic, "replays restarts simulations"),
         Planted(Slowness, "replays restarts simulations"),
         Planted(Busy, "replays restarts simulations"),
@@ -491,14 +491,15 @@ TABLE: dict[str, list[Planted]] = {
         Planted(Sorting, "calls environments"),
         Planted(HashAnswer, "environments"),
     ],
-    "what only this member has: `cluster.role`, `cluster.member_id`, `cluster.context`, the log's ids in `header`": [
+    "values that differ between members: `cluster.role`, `cluster.member_id`, `cluster.context`, the log's "
+    "ids in `header`": [
         Planted(Leading, "replays simulations"),
         Planted(Member, "simulations"),
         Planted(Placed, "replays simulations"),
         Planted(Configured, "replays simulations"),
         Planted(Streamed, "replays simulations"),
     ],
-    "state that is not in the snapshot, or that the class keeps": [
+    "state that is not in the snapshot, or is kept in the class": [
         Planted(Forgetful, "replays restarts"),
         Planted(Shared, "replays restarts"),
         Planted(Numbered, "replays restarts"),
@@ -506,13 +507,13 @@ TABLE: dict[str, list[Planted]] = {
     "a message that makes a callback raise": [Planted(Trusting, "payloads")],
     "state that grows with each message or session": [Planted(Counting, "memory"), Planted(Visited, "memory")],
     "a request to the cluster that is not repeated": [Planted(Impatient, "simulations")],
-    "an offer to a client that is repeated without an end": [
+    "an offer to a client that is repeated endlessly": [
         Planted(Endless, "payloads"),
         Planted(Insistent, "payloads"),
     ],
-    "a timer that is scheduled in `on_start`": [Planted(Waking, "replays restarts")],
-    "a `dict` of the state that is filled in another order after a restart": [Planted(Refilling, "replays")],
-    "a `set` in the state, or a value of another type than declared": [
+    "a timer scheduled in `on_start`": [Planted(Waking, "replays restarts")],
+    "a `dict` in the state, filled in another order after a restart": [Planted(Refilling, "replays")],
+    "a `set` in the state, or a value whose type is not the declared one": [
         Planted(Unordered, "replays payloads"),
         Planted(Mistyped, "replays payloads"),
     ],
@@ -520,52 +521,51 @@ TABLE: dict[str, list[Planted]] = {
 
 # What docs/service.md demands or forbids, sentence by sentence, with the rows of the table that it stands for.
 SENTENCES = {
-    "Use `timestamp`, and not the clock.": "the clock, in callbacks and where the service is made",
+    "Use `timestamp`, not the clock.": "the clock, in callbacks and when the service is created",
     "Repeat a timer request, a close or a `cluster.offer` that returns False or a negative number, with "
     "`cluster.idle()` in between: all members must make the same requests.": (
         "a request to the cluster that is not repeated"
     ),
-    "Never repeat `session.offer` without an end: a client that is gone takes nothing any more, and the loop would "
-    "hold up all others.": "an offer to a client that is repeated without an end",
-    "The consensus module keeps timers in its own snapshot: do not schedule them again in `on_start`, where nothing "
-    "can be sent.": "a timer that is scheduled in `on_start`",
+    "Never repeat `session.offer` endlessly: a client that is gone accepts nothing, and the loop would "
+    "block all others.": "an offer to a client that is repeated endlessly",
+    "Do not schedule them again in `on_start`, which cannot send anything.": "a timer scheduled in `on_start`",
     "A `dict` keeps its order, so each member, and each upgrade of an old state, must fill it in the same order.": (
-        "a `dict` of the state that is filled in another order after a restart"
+        "a `dict` in the state, filled in another order after a restart"
     ),
-    "A `set` is refused, as its order differs between members: use a dict with None as values, or a sorted list.": (
-        "a `set` in the state, or a value of another type than declared"
-    ),
-    "Each value must have its declared type exactly, so that what is loaded is what was written.": (
-        "a `set` in the state, or a value of another type than declared"
+    "A `set` is refused, because its order differs between members: use a dict with None as values, or a "
+    "sorted list.": ("a `set` in the state, or a value whose type is not the declared one"),
+    "Each value must have exactly its declared type, so that the loaded state equals the written one.": (
+        "a `set` in the state, or a value whose type is not the declared one"
     ),
 }
 
 # By what the rules of docs/service.md say in bold: rows of the table, or none for what forbids nothing.
 RULES: dict[str, list[str]] = {
     "The state depends on nothing but the events.": [
-        "the clock, in callbacks and where the service is made",
-        "`now_ns` of `do_background_work`, or how often it is called",
+        "the clock, in callbacks and when the service is created",
+        "`now_ns` of `do_background_work`, or the number of its calls",
         "random numbers",
         "the environment: variables, the process's arguments, the names of host and user, the machine's resources",
         "the language and the time zone",
         "files, the network, other processes",
         "threads",
         "the order of a `set`, or `hash()`",
-        "what only this member has: `cluster.role`, `cluster.member_id`, `cluster.context`, the log's ids in `header`",
+        "values that differ between members: `cluster.role`, `cluster.member_id`, `cluster.context`, the "
+        "log's ids in `header`",
     ],
-    "Keep all state in the snapshot.": ["state that is not in the snapshot, or that the class keeps"],
-    "Check what clients send, bound what they can make you keep, and answer with an error.": [
+    "Keep all state in the snapshot.": ["state that is not in the snapshot, or is kept in the class"],
+    "Check client input, limit how much of it you keep, and answer bad input with an error.": [
         "a message that makes a callback raise",
         "state that grows with each message or session",
     ],
     "Repeat a timer request, a close or a `cluster.offer` that returns False or a negative number": [
         "a request to the cluster that is not repeated"
     ],
-    "Never repeat `session.offer` without an end": ["an offer to a client that is repeated without an end"],
-    "The leader decides when a timer fires: at its deadline or later.": ["a timer that is scheduled in `on_start`"],
-    "`buffer` and `header` are yours as long as you refer to them.": [],
+    "Never repeat `session.offer` endlessly": ["an offer to a client that is repeated endlessly"],
+    "The leader decides when a timer fires: at its deadline or later.": ["a timer scheduled in `on_start`"],
+    "`buffer` and `header` stay valid as long as you refer to them.": [],
     "What a snapshot can hold": [
-        "a `dict` of the state that is filled in another order after a restart",
-        "a `set` in the state, or a value of another type than declared",
+        "a `dict` in the state, filled in another order after a restart",
+        "a `set` in the state, or a value whose type is not the declared one",
     ],
 }

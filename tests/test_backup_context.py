@@ -276,16 +276,16 @@ def test_its_metrics_have_what_its_counters_have(world: World) -> None:
 def test_events_and_error_log_say_what_it_does(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """As `aeron-cluster errors` reads them, and the log has them."""
     cluster_dir = world.directory / "said"
+    # A busy machine may have other rounds that fail, such as one without an answer in time.
+    text = f"no member answers as it should: {world.consensus_endpoint} is the leader, source_type=FOLLOWER"
     with caplog.at_level("DEBUG", "container"):
         with world.launch(cluster_dir=cluster_dir, cluster_id=11, source_type="FOLLOWER", response_timeout_ns="1s"):
-            wait_until(lambda: len(world.errors) > 1, LIMIT_S, "two rounds that fail")
+            wait_until(lambda: sum(text in str(each) for each in world.errors) > 1, LIMIT_S, "two rounds that fail")
             (log,) = [each for each in read_errors(cluster_dir, []) if each.source == "backup"]
             values = values_of(sample_node(cluster_dir))
         with world.launch(cluster_dir=cluster_dir, cluster_id=11):
             world.await_copy(cluster_id=11)
-    text = f"no member answers as it should: {world.consensus_endpoint} is the leader, source_type=FOLLOWER"
-    (entry,) = log.errors
-    assert text in entry.text
+    (entry,) = [each for each in log.errors if text in each.text]
     assert entry.count > 1
     assert values["aeron_cluster_errors_total backup"] > 1
     events: dict[str, list[dict[str, Any]]] = {}
@@ -295,7 +295,8 @@ def test_events_and_error_log_say_what_it_does(world: World, caplog: pytest.LogC
     said = {getattr(record, "event", None) for record in caplog.records if text in record.getMessage()}
     assert said == {"backup_failed"}, "the log says it once"
     expected = {"state": "BACKUP_QUERY", "log_position": -1, "reason": text}
-    assert events["backup_failed"][0] == {"source": "cluster-backup clusterId=11"} | expected
+    failed = [each for each in events["backup_failed"] if each["reason"] == text]
+    assert failed[0] == {"source": "cluster-backup clusterId=11"} | expected
     (updated,) = events["backup_updated"]
     assert (updated["member_id"], updated["leadership_term_id"]) == (0, 0)
     states = [each["state"] for each in events["backup_state"]]
@@ -306,8 +307,8 @@ def test_events_and_error_log_say_what_it_does(world: World, caplog: pytest.LogC
 
 def test_what_the_cluster_does_not_accept_is_reported_with_its_reason(world: World) -> None:
     with world.launch(cluster_dir=world.directory / "refused", cluster_id=7, credentials_supplier=Supplier(b"raise")):
-        wait_until(lambda: world.errors, LIMIT_S, "an error")
-    assert "AUTHENTICATION_REJECTED: session failed authentication" in str(world.errors[0])
+        refused = "AUTHENTICATION_REJECTED: session failed authentication"
+        wait_until(lambda: any(refused in str(each) for each in world.errors), LIMIT_S, "a query to be refused")
     world.errors.clear()
 
 

@@ -227,7 +227,7 @@ PLAN = Plan(members=3, events=(OpenSession(at=0, client=0), Send(at=500, client=
     [
         (Messaging, {}, ", and a message "),
         (Differing, {}, "; a service that has the whole log answers "),
-        (Adding, {"state": lambda service: ("x" * 1_000, id(service))}, " now."),
+        (Adding, {"state": lambda service: ("x" * 1_000, id(service))}, " in the reference."),
     ],
 )
 def test_simulations_show_where_members_differ(service: type[Adding], options: dict[str, Any], between: str) -> None:

@@ -523,6 +523,21 @@ def test_a_late_member_of_the_same_term_replays_and_catches_up() -> None:
     assert not scene.sent("add_log_subscription")
 
 
+def test_a_member_records_the_term_that_a_new_log_is_of_before_it_says_anything_of_that() -> None:
+    """It had no recording to enter the term with, and the services have not joined the log yet."""
+    scene = Scene()
+    scene.canvassed()
+    scene.hear_new_term(log_term=-1, term=2, base=0, position=64, following=(2, 0, -1), commit=64)
+    scene.host.join_position, scene.host.joined_as_follower, scene.host.prepared = 0, False, 64
+    scene.step(times=4)
+    assert scene.state == "FOLLOWER_CATCHUP_AWAIT"
+    scene.hear_new_term(2, log_term=2, term=5, base=64)
+    assert scene.state == "INIT"
+    scene.host.calls.clear()
+    scene.step(times=2)
+    assert scene.host.calls[1:] == [("ensure_term", -1, 0, 2, 0, -1), ("canvass", 2, 64, 2)]
+
+
 @pytest.mark.parametrize("position", [100, 150])
 def test_a_member_records_a_term_before_anything_of_the_term_is_recorded(position: int) -> None:
     """What a crash left of it would count as of the term before, in which another member may have another log."""

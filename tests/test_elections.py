@@ -228,6 +228,18 @@ def test_nothing_of_a_backup_is_taken_back_where_its_last_term_was_never_opened(
     assert len(last.disk.entries) == length
 
 
+def test_what_a_new_member_has_recorded_is_of_the_term_that_it_followed() -> None:
+    """It entered that before its log had a recording. Else the term before its own would be the one that is not empty.
+
+    It says so as a leader, and the others take back what is committed.
+    """
+    cluster = scenes.one_loses_its_leader_while_it_records_its_first_log("NNN")
+    leader = cluster.leader()
+    assert leader is cluster.nodes[2]
+    assert not [each for each in cluster.history if "truncating the log" in each]
+    assert leader.disk.entries[:13] == cluster.oracle.committed[:13]
+
+
 @pytest.mark.parametrize("kinds", ["NNN", "NNNN", "NNNNN"])
 def test_an_appointed_leader_leads_though_one_has_a_log_of_a_newer_term(kinds: str) -> None:
     """Which no quorum has: it refuses the only one that may lead, and upstream's candidates never win then."""

@@ -438,6 +438,36 @@ def the_term_of_a_backup_was_never_opened(length: int) -> Cluster:
     return cluster
 
 
+def one_loses_its_leader_while_it_records_its_first_log(kinds: str) -> Cluster:
+    """The last of three is new, and has recorded all, but its services are slow to join. Then its leader dies.
+
+    The other one has lost a few elections before it starts again. When this returns, there is a leader, or 20 s have
+    gone.
+    """
+    cluster = Cluster(kinds, 3)
+    cluster.loss = cluster.append_chance = 0.0
+    *others, new = cluster.nodes
+    for node in others:
+        node.start()
+    assert run_until(cluster, lambda: not any(node.election for node in others)) < LIMIT_NS
+    leader = cluster.leader()
+    assert leader is not None
+    other = next(node for node in others if node is not leader)
+    leader.disk.entries += [(leader.leadership_term_id, cluster.next_entry()) for _ in range(12)]
+    assert run_until(cluster, lambda: other.commit == len(leader.disk.entries), LIMIT_NS) < LIMIT_NS
+    new.is_joining_slowly = True
+    new.start()
+    assert run_until(cluster, lambda: len(new.disk.entries) == len(leader.disk.entries), LIMIT_NS) < LIMIT_NS
+    leader.crash()
+    other.crash()
+    assert run_until(cluster, lambda: new.election is not None and new.election.leader is None, LIMIT_NS) < LIMIT_NS
+    new.is_joining_slowly = False
+    other.disk.candidate_term_id += 4
+    other.start()
+    run_until(cluster, lambda: cluster.leader() is not None and not (new.election or other.election), 20 * S)
+    return cluster
+
+
 def one_refuses_the_appointed(kinds: str) -> Cluster:
     """The last member, that all others have outlived, led a term that nobody heard of. Member 0 is appointed now."""
     cluster = cluster_with_log(kinds, 20, appointed=0)

@@ -75,6 +75,8 @@ class Member:
         self.protocol_version = JAVA_PROTOCOL_VERSION if is_java else NATIVE_PROTOCOL_VERSION
         self.election: Election | JavaElection | None = None
         self.is_up = False
+        #: Whether its services join no log.
+        self.is_joining_slowly = False
         self.life = 0
         self.clock_offset_ns = 0
         self.stalled_until_ns = 0
@@ -593,7 +595,7 @@ class Member:
 
     def poll_join_as_follower(self) -> bool:
         self._record_image()
-        return self._is_done()
+        return self._is_done() and not self.is_joining_slowly
 
     def recorded_position(self) -> int:
         return len(self.disk.entries) if self.disk.has_recording else -1

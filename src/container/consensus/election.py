@@ -459,6 +459,10 @@ class Election:
                 return 0
             if append_position != NULL_POSITION:
                 self.append_position = append_position
+                term_id = self.log_leadership_term_id
+                if term_id > self._initial_leadership_term_id and self._host.base_of_term(term_id) == NULL_POSITION:
+                    # A new log had no recording when this member entered that term. All that it has now is of it.
+                    self._ensure_term(term_id, NULL_POSITION, NULL_POSITION)
             self._preparation = _Preparation.DONE
         self._is_end_known = True
         self.candidate_term_id = max(self._host.candidate_term_id(), self.leadership_term_id, self.candidate_term_id)
