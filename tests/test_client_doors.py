@@ -142,7 +142,9 @@ def test_a_fake_of_a_client_is_made_and_may_implement_a_protocol(name: str) -> N
     class Sending(Protocol):
         def send(self, message: bytes) -> Any: ...
 
-    class Fake(PUBLIC[name], Sending):  # type: ignore[misc]
+    client: Any = PUBLIC[name]
+
+    class Fake(client, Sending):  # type: ignore[misc]
         def __init__(self) -> None:
             self.sent: list[bytes] = []
 

@@ -48,8 +48,8 @@ class _Door:
 
 def make[**P, T](kind: Callable[P, T], *arguments: P.args, **settings: P.kwargs) -> T:
     """Make an object of a class that refuses to be called."""
-    made: T = object.__new__(kind)  # type: ignore[type-var]
-    kind.__init__(made, *arguments, **settings)  # type: ignore[misc]
+    made: T = object.__new__(kind)  # type: ignore[arg-type]
+    kind.__init__(made, *arguments, **settings)  # type: ignore[call-arg]
     return made
 
 
