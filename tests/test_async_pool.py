@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -218,8 +219,10 @@ async def test_all_are_connected_again_when_their_streams_are_lost(
 async def test_a_pool_that_is_given_up_ends_all_that_waits(members: ThreadedMembers, member: PatientMember) -> None:
     told = Told()
     policy = ReconnectPolicy(first_delay=0.01, max_delay=0.02, max_seconds=0.3)
-    async with connecting(members, callbacks=told, new_leader_timeout=0.1, message_timeout=0.2, policy=policy) as pool:
+    async with connecting(members, callbacks=told, new_leader_timeout=0.1, policy=policy) as pool:
         (session,) = await pool.open_all(1)
+        thread = pool._thread
+        thread._context = replace(thread._context, message_timeout=0.2)  # of attempts from now on, which all fail
         members.do(member.stop)
         await until(lambda: session.state is not PooledSessionState.CONNECTED, "the end of the session")
         receiving = asyncio.create_task(session.receive())

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -83,7 +83,7 @@ async def test_the_wrong_with_names_the_right_one(name: str) -> None:
     if is_async or name == "ReconnectingClient":
         entered = client.connect(**settings_of(name))
     else:
-        entered = client.__new__(client) if client.__module__.endswith("aeron_archive") else None
+        entered = object.__new__(client) if client.__module__.endswith("aeron_archive") else None
     if entered is None:  # of a class that only a connect makes: what 'async with' looks up
         with pytest.raises(TypeError, match=f"{name} takes 'with': write 'with {name}.connect"):
             client.__aenter__(object())
@@ -135,3 +135,23 @@ async def test_a_connect_in_steps_is_not_for_asyncio(misuse: str) -> None:
     with pytest.raises(TypeError, match=r"polled, and is not for asyncio: write 'async with AsyncAeronCluster.connect"):
         await (use(lambda: connecting) if misuse == "await" else enter_wrongly(connecting, is_async=False))
     connecting.close()
+
+
+@pytest.mark.parametrize("name", ["AsyncReconnectingClient", "ReconnectingClient"])
+def test_a_fake_of_a_client_is_made_and_may_implement_a_protocol(name: str) -> None:
+    class Sending(Protocol):
+        def send(self, message: bytes) -> Any: ...
+
+    client: Any = PUBLIC[name]
+
+    class Fake(client, Sending):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.sent: list[bytes] = []
+
+        def send(self, message: bytes) -> Any:
+            self.sent.append(message)
+
+    fake = Fake()
+    fake.send(b"x")
+    assert fake.sent == [b"x"]
+    assert isinstance(fake, PUBLIC[name])

@@ -15,7 +15,7 @@ from container.client.reconnection import Outbox, OutboxPolicy, ReconnectPolicy
 from container.common.doors import make
 from container.errors import ClosedError, SessionLimitError, TimedOutError
 from tests import client_kinds
-from tests.client_world import MEMBER_0, MS, S, World
+from tests.client_world import MEMBER_0, MS, Collecting, S, World
 from tests.ingress_member import ERROR, OK, IngressMember, Request
 from tests.pauses import pause, until
 from tests.test_session_pool import Gateway, poll
@@ -262,9 +262,11 @@ def test_no_poll_waits_for_a_late_answer(world: World, member: Gateway) -> None:
 def test_an_interrupted_connect_closes_a_session_that_opens_late(world: World, member: Gateway) -> None:
     Slow(world, member, 40 * MS)
 
+    interrupts = [KeyboardInterrupt()]
+
     def interrupt() -> int:
-        if member.received("SessionConnectRequest"):
-            raise KeyboardInterrupt
+        if interrupts and member.received("SessionConnectRequest"):
+            raise interrupts.pop()
         return 0
 
     with pytest.raises(KeyboardInterrupt):
@@ -352,3 +354,74 @@ def test_the_answer_to_an_earlier_request_of_a_connect_is_closed(world: World, m
     world.driver.conduct()
     assert client.cluster_session_id == 300
     assert closed(again) == [77]
+
+
+def test_no_poll_waits_where_another_member_refuses(world: World, member: Gateway) -> None:
+    asked: list[Request] = []
+    member.hooks["SessionConnectRequest"] = asked.append
+    connecting = AeronCluster.async_connect(world.context())
+    while not asked:
+        assert connecting.poll() is None
+    member.ingress.close()
+    while connecting.step is ConnectStep.POLL_RESPONSE:
+        connecting.poll()
+    again = Gateway(world.driver, 0, MEMBER_0)
+
+    def refuse(request: Request) -> None:
+        again.connect_egress(request)
+        again.session_event(request["correlation_id"], ERROR, LIMIT, session_id=-1)
+
+    again.hooks["SessionConnectRequest"] = refuse
+    while not again.received("SessionConnectRequest"):
+        assert connecting.poll() is None
+        world.driver.conduct()
+    now_ns = world.clock.now_ns
+    for _ in range(5):
+        assert connecting.poll() is None
+        world.driver.conduct()
+    assert world.clock.now_ns == now_ns
+    world.advance(S)
+    with pytest.raises(SessionLimitError):
+        connecting.poll()
+    assert world.client.open_resources == []
+
+
+def test_a_late_answer_may_need_the_users_invoker(world: World, member: Gateway) -> None:
+    asked: list[Request] = []
+    member.hooks["SessionConnectRequest"] = asked.append
+
+    def invoke() -> None:
+        if connecting.step is ConnectStep.POLL_RESPONSE and ends:
+            while asked:
+                member.on_SessionConnectRequest(asked.pop())
+
+    ends: list[bool] = []
+    connecting = AeronCluster.async_connect(world.context(agent_invoker=invoke))
+    while not asked:
+        connecting.poll()
+    ends.append(True)
+    connecting.close()
+    world.driver.conduct()
+    assert closed(member) == [100]
+
+
+def test_a_closing_pool_hands_no_foreign_message_to_a_listener(world: World, member: Gateway) -> None:
+    heard: list[bytes] = []
+
+    class Listening(Collecting):
+        def on_extension_message(self, *message: Any) -> None:
+            heard.append(message[-1])
+
+    pool = SessionPool.connect(world.context(listener=Listening()))
+
+    def answer(request: Request) -> None:
+        member.send_bytes(bytes([8, 0, 1, 0, 9, 3, 1, 0]) + bytes(8))
+        member.on_SessionConnectRequest(request)
+
+    Slow(world, member, 30 * MS).answer = answer
+    pool.open()
+    pool.poll()
+    pool.close()
+    world.driver.conduct()
+    assert sorted(closed(member)) == [100, 101]
+    assert heard == []

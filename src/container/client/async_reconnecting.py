@@ -604,11 +604,11 @@ class AsyncReconnectingClient(ReconnectingBase, EnteredByAsyncWith):
         return probe.result()
 
     async def _end_probe(self) -> None:
-        probe, self._probe = self._probe, None
-        if probe is None:
+        if (probe := self._probe) is None:
             return
         probe.cancel()
-        await asyncio.wait([probe])
+        await asyncio.wait([probe])  # cancelled, the end of the client cancels it again, and waits
+        self._probe = None
         if not probe.cancelled() and probe.exception() is None:
             await probe.result().aclose()
 

@@ -228,20 +228,17 @@ cdef class ConnectSteps:
             return self._result
         try:
             PyErr_CheckSignals()
-            if self._failure is None and self._step != AWAIT_DRIVER:
-                self._failure = self._timeout()
+            if self._failure is None:
+                try:
+                    self._poll_step()
+                except Exception as error:
+                    self._failure = error
             if self._failure is not None:
                 if not self._poll_end():
                     return None
                 raise self._failure
-            if self._step != AWAIT_DRIVER:
-                self._client.invoke()
-                if self._client.is_closed():
-                    raise ClosedError(f"cluster connect: its Aeron client is closed: {self._client.close_reason}")
-            if self.context.agent_invoker is not None:
-                self.context.agent_invoker()
-            self._poll_step()
         except BaseException:
+            self._failure = None
             self.close()
             raise
         if self._step != step:
@@ -249,6 +246,15 @@ cdef class ConnectSteps:
         return self._result
 
     cdef int _poll_step(self) except -1:
+        if self._step != AWAIT_DRIVER:
+            self._failure = self._timeout()
+            if self._failure is not None:
+                return 0
+            self._client.invoke()
+            if self._client.is_closed():
+                raise ClosedError(f"cluster connect: its Aeron client is closed: {self._client.close_reason}")
+        if self.context.agent_invoker is not None:
+            self.context.agent_invoker()
         if self._step == AWAIT_DRIVER:
             return self._look_for_driver()
         if self._step == CREATE_EGRESS_SUBSCRIPTION:
@@ -288,14 +294,18 @@ cdef class ConnectSteps:
             self._end_ns = self._clock.nano_time() + min(LATE_ANSWER_NS, <int64_t> self.context.message_timeout_ns)
         try:
             self._client.invoke()
+            if self.context.agent_invoker is not None:
+                self.context.agent_invoker()            # it may be what runs the member that is to answer
             if (self._client.is_closed() or self._clock.nano_time() >= self._end_ns
                     or self._publication is None or not self._publication.is_connected()):
                 return True
             if self._read_answer() and self._poller.encoded_challenge is None and (
                     self._poller.code == codec.EVENT_CODE_OK):
                 self._close_session()
-        except ContainerError:                          # nothing can be heard any more
+        except BaseException as error:                  # nothing can be heard any more
             self._unanswered.clear()
+            if not isinstance(error, ContainerError):
+                raise
         return not self._unanswered
 
     cdef bint _read_answer(self) except -1:

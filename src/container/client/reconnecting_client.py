@@ -447,7 +447,8 @@ class ReconnectingClient(ReconnectingBase, EnteredByWith):
             now_ns=now_ns,
         )
         if verdict is Verdict.KEEP:
-            self._end_probe()
+            self._probe = None
+            probed.close()
         elif verdict is Verdict.REPLACE:
             cluster._end_because(
                 replaced(cluster.leadership_term_id, probed.leader_member_id, probed.leadership_term_id)

@@ -387,11 +387,14 @@ cdef class SessionPool(FragmentHandler):
                 for session in sessions[-2 * self.max_connecting:]:
                     if session._state == SESSION_CLOSED and session.error is not None:
                         raise session.error
-        except BaseException:
+        except BaseException as error:
             for session in sessions:
                 session.close()
             if sessions and not self.cluster._is_polling:
-                self._await_late_answers()
+                try:
+                    self._await_late_answers()
+                except Exception as other:              # of a listener, for one
+                    error.add_note(f"and while late answers were awaited: {type(other).__name__}: {other}")
             raise
         return sessions
 
@@ -855,11 +858,14 @@ cdef class SessionPool(FragmentHandler):
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef MessageHeader message
-        if self.cluster._new_leader is not None and not self._is_closing:
+        if self._is_closing:                            # late answers count, and no listener hears of anything
+            if (sbe_read_header(buffer, length, &message) >= 0 and message.schema_id == codec.CLUSTER_SCHEMA_ID
+                    and message.template_id == codec.SESSION_EVENT_TEMPLATE_ID):
+                self._on_session_event(buffer, length)
+            return ACTION_CONTINUE
+        if self.cluster._new_leader is not None:
             return ACTION_ABORT
         if sbe_read_header(buffer, length, &message) >= 0 and message.schema_id == codec.CLUSTER_SCHEMA_ID:
-            if self._is_closing and message.template_id != codec.SESSION_EVENT_TEMPLATE_ID:
-                return ACTION_CONTINUE
             if message.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
                 return self._on_message(buffer, length, header)
             if message.template_id == codec.SESSION_EVENT_TEMPLATE_ID:
@@ -1048,6 +1054,7 @@ cdef class SessionPool(FragmentHandler):
             self._end_session(session, reason)
         self._by_correlation_id.clear()
         self._asked_before.clear()
+        self._late.clear()
         self._to_send.clear()
         self._deadlines.clear()
         self._keep_alives.clear()
@@ -1106,7 +1113,6 @@ cdef class SessionPool(FragmentHandler):
 
     def _poll_close(self):
         """Send close requests, also for sessions that open now. True when all is done, or cannot be. Never wait."""
-        cdef bint is_done = False
         try:
             if self._connecting is not None and not self._connecting._poll_end():
                 return False
@@ -1117,8 +1123,8 @@ cdef class SessionPool(FragmentHandler):
                 self.cluster._subscription.controlled_poll(self.cluster._assembler, FRAGMENT_LIMIT)
             self._send_close_requests(MAX_SENDS_OF_A_POLL)
         except ContainerError:
-            is_done = True                              # unsent: the cluster times the sessions out
-        return (is_done or not (self._to_close or self._awaits_answers()) or not self._can_hear()
+            self._close_deadline_ns = NO_DEADLINE       # unsent: the cluster times the sessions out
+        return (not (self._to_close or self._awaits_answers()) or not self._can_hear()
                 or self._now_ns() >= self._close_deadline_ns)
 
 

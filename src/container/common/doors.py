@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABCMeta
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,22 +34,26 @@ def not_entered(name: str) -> str:
     return f"{name} is not connected yet: write {door(name)}"
 
 
-class Door(ABCMeta):
-    """A class that only its ``connect`` makes objects of, by :func:`make`."""
+class _Door:
+    """A client that only its ``connect`` makes, by :func:`make`. Classes that are derived from it and have an
+    ``__init__`` of their own, such as a fake for a test, are made as any other."""
 
     if not TYPE_CHECKING:  # a type checker knows the class by its __init__
 
-        def __call__(cls, *arguments: Any, **settings: Any) -> NoReturn:
-            raise made_by_hand(cls.__name__)
+        def __new__(cls, *arguments: Any, **settings: Any) -> NoReturn:
+            if cls.__init__.__module__.startswith("container."):
+                raise made_by_hand(cls.__name__)
+            return object.__new__(cls)
 
 
 def make[**P, T](kind: Callable[P, T], *arguments: P.args, **settings: P.kwargs) -> T:
-    """Make an object of a class whose metaclass is :class:`Door`."""
-    made: T = type.__call__(kind, *arguments, **settings)  # type: ignore[arg-type]
+    """Make an object of a class that refuses to be called."""
+    made: T = object.__new__(kind)  # type: ignore[arg-type]
+    kind.__init__(made, *arguments, **settings)  # type: ignore[call-arg]
     return made
 
 
-class EnteredByWith(metaclass=Door):
+class EnteredByWith(_Door):
     """A client that blocks."""
 
     if not TYPE_CHECKING:  # a type checker refuses what these refuse
@@ -62,7 +65,7 @@ class EnteredByWith(metaclass=Door):
             raise wrong_with(type(self).__name__)
 
 
-class EnteredByAsyncWith(metaclass=Door):
+class EnteredByAsyncWith(_Door):
     """A client for asyncio."""
 
     if not TYPE_CHECKING:
