@@ -365,7 +365,7 @@ def one_has_as_empty_a_term_that_the_others_have_something_of(more: int) -> Clus
 
 
 def restored_from_a_backup(kinds: str, length: int, *restored: int) -> Cluster:
-    """A cluster that is down, and has committed all before 20 in four terms; some of it are restored from a backup.
+    """A cluster that is down, and has committed all before 20 in four terms; some members are restored from a backup.
 
     The backup had a snapshot of term 0 and a leader of term 3, and its copy of the log has that length (entries). It
     leaves the terms between them out. Nobody has anything of term 3.

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Buffer, Callable, Coroutine, Generato
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
 from container.client.aeron_cluster import AeronCluster, AsyncConnect, ClientState
@@ -37,7 +37,7 @@ from container.client.requests import (
     check_requests,
 )
 from container.common import forks
-from container.common.doors import EnteredByAsyncWith, make, not_entered, wrong_with
+from container.common.doors import EnteredByAsyncWith, Entering, make, not_entered
 from container.common.threads import check_threads
 from container.errors import (
     ClosedError,
@@ -594,8 +594,10 @@ class AsyncAeronCluster(EnteredByAsyncWith):
             )
 
 
-class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
+class _Connecting(Entering, Coroutine[Any, Any, AsyncAeronCluster]):
     """The result of :meth:`AsyncAeronCluster.connect`: a coroutine, for ``await``, tasks and ``async with``."""
+
+    _client_type = AsyncAeronCluster
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, AsyncAeronCluster]]) -> None:
         self._connect = connect
@@ -628,19 +630,6 @@ class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._client.aclose()
-
-    if not TYPE_CHECKING:  # a type checker knows all attributes
-
-        def __enter__(self) -> NoReturn:
-            raise wrong_with("AsyncAeronCluster")
-
-        def __exit__(self, *error: object) -> NoReturn:
-            raise wrong_with("AsyncAeronCluster")
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if hasattr(AsyncAeronCluster, name) and not name.startswith("_"):
-                raise AttributeError(not_entered("AsyncAeronCluster"))
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 def check_async_listener(name: str, listener: object) -> EgressListener:

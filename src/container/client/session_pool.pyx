@@ -10,7 +10,7 @@ are connected again, over new ones. :mod:`container.client.replacement` decides 
 """
 import enum
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 
@@ -200,7 +200,7 @@ cdef class SessionPool(FragmentHandler):
     cdef dict _sessions                         # PooledSession by cluster session id
     cdef dict _by_correlation_id                # those that wait for an answer
     cdef dict _asked_before                     # the same, for requests to an earlier leader
-    cdef dict _late                             # correlation ids (value: None) of requests given up unanswered
+    cdef object _late                           # OrderedDict of ids (None) of requests given up unanswered
     cdef bint _is_closing                       # nothing but late answers is read any more
     cdef int64_t _close_deadline_ns             # of that
     cdef int64_t _answer_deadline_ns            # of the next late answer
@@ -259,7 +259,7 @@ cdef class SessionPool(FragmentHandler):
         pool._sessions = {}
         pool._by_correlation_id = {}
         pool._asked_before = {}
-        pool._late = {}
+        pool._late = OrderedDict()
         pool._to_send = deque()
         pool._to_close = deque()
         pool._deadlines = []
@@ -494,7 +494,7 @@ cdef class SessionPool(FragmentHandler):
         # Nobody waits for that answer any more. A session that it opens after all is closed.
         self._late[correlation_id] = None
         if len(self._late) > MAX_LATE:
-            del self._late[next(iter(self._late))]
+            self._late.popitem(last=False)
         return 0
 
     cdef int _send_requests_again(self) except -1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 _AWAITABLE = frozenset({"AsyncAeronArchive", "AsyncAeronCluster"})
 
@@ -75,3 +75,22 @@ class EnteredByAsyncWith(_Door):
 
         def __exit__(self, *error: object) -> NoReturn:
             raise wrong_with(type(self).__name__)
+
+
+class Entering:
+    """The result of ``connect`` of a client for asyncio, until that is awaited or entered."""
+
+    _client_type: ClassVar[type]  # the class of the client
+
+    if not TYPE_CHECKING:  # a type checker knows all attributes
+
+        def __enter__(self) -> NoReturn:
+            raise wrong_with(self._client_type.__name__)
+
+        def __exit__(self, *error: object) -> NoReturn:
+            raise wrong_with(self._client_type.__name__)
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(self._client_type, name) and not name.startswith("_"):
+                raise AttributeError(not_entered(self._client_type.__name__))
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

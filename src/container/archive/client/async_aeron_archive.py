@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, Self
 
 from container.archive.client.archive_client_context import ArchiveClientContext
 from container.archive.client.archive_connection import ArchiveConnection, ArchiveRequest, failure
@@ -22,7 +22,7 @@ from container.archive.client.archive_session import (
 )
 from container.archive.client.archive_streams import RecordedPublication, Replay, StreamAdd
 from container.common.channel_uri import add_session_id
-from container.common.doors import EnteredByAsyncWith, make, not_entered, wrong_with
+from container.common.doors import EnteredByAsyncWith, Entering, make
 from container.errors import ArchiveError, TimedOutError
 from container.files.catalog import RecordingDescriptor
 from container.transport.transport_seam import Client
@@ -287,8 +287,10 @@ async def _connect(connection: ArchiveConnection) -> None:
         await asyncio.sleep(0 if work_count > 0 else _BUSY_PAUSE_S)
 
 
-class Connecting:
+class Connecting(Entering):
     """A session about to be opened: await it, or use it in ``async with``."""
+
+    _client_type = AsyncAeronArchive
 
     def __init__(
         self,
@@ -330,16 +332,3 @@ class Connecting:
     ) -> None:
         if self._archive is not None:
             await self._archive.aclose()
-
-    if not TYPE_CHECKING:  # a type checker knows all attributes
-
-        def __enter__(self) -> NoReturn:
-            raise wrong_with("AsyncAeronArchive")
-
-        def __exit__(self, *error: object) -> NoReturn:
-            raise wrong_with("AsyncAeronArchive")
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if hasattr(AsyncAeronArchive, name) and not name.startswith("_"):
-                raise AttributeError(not_entered("AsyncAeronArchive"))
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
