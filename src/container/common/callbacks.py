@@ -54,10 +54,10 @@ def _own_names(kind: type) -> set[str]:
 
 
 def _nearest_callback(kind: type, name: str, callbacks: Collection[str]) -> str | None:
-    import difflib
-
     if not name.startswith("on") or not callable(getattr(kind, name, None)):
         return None
+    import difflib  # a program seldom has such a method
+
     spelled = {each.replace("_", ""): each for each in callbacks}
     near = difflib.get_close_matches(name.replace("_", "").lower(), spelled, n=1, cutoff=_NEAR)
     return spelled[near[0]] if near else None

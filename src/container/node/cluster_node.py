@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import shutil
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -565,8 +565,8 @@ def aeron_dir_of(directory: Path) -> str:
     """The media driver's directory for a node's: the same at each start, and in memory where the system has that."""
     if not _SHARED_MEMORY.is_dir():
         return str(directory / "driver")
-    digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
-    return str(_SHARED_MEMORY / f"aeron-node-{digest}")
+    path = os.fsencode(directory.resolve())  # hashlib loads libcrypto, 4 MiB
+    return str(_SHARED_MEMORY / f"aeron-node-{zlib.crc32(path):08x}{zlib.crc32(path[::-1]):08x}")
 
 
 def waited_for(others: Iterable[Any]) -> str:

@@ -19,8 +19,6 @@ from container.common.error_texts import message_of
 from container.common.regular_files import read_regular
 from container.common.values import host_of_endpoint, shown, suggestion, whole_number, without_brackets
 from container.errors import ClusterError, ConfigurationError
-from container.operate.answers import NoFactsError
-from container.operate.marks import read_cluster_mark
 
 PORT = 9010
 """The port for clients when none is given; the four after it are those for the other endpoints of the member."""
@@ -137,13 +135,11 @@ class Membership(NamedTuple):
 
     def check_directory(self, directory: Path) -> None:
         """Raise ConfigurationError when a directory has the log of another member, or of a cluster of others."""
-        with suppress(NoFactsError):
-            mark = read_cluster_mark(directory / "cluster")
-            if mark.component == "CONSENSUS_MODULE" and mark.member_id not in (None, self.own.id):
-                raise ConfigurationError(
-                    f"member_id={self.own.id}: {directory} has the log of member {mark.member_id}, by its mark file: "
-                    f"give member_id = {mark.member_id}, or another directory"
-                )
+        if (marked := directory / "cluster").exists() and (owner := _marked_owner(marked)) not in (None, self.own.id):
+            raise ConfigurationError(
+                f"member_id={self.own.id}: {directory} has the log of member {owner}, by its mark file: "
+                f"give member_id = {owner}, or another directory"
+            )
         noted = _noted(directory / NOTE_NAME) if _has_recordings(directory / "archive") else None
         ids = sorted(each.id for each in self.members)
         if noted is not None and noted != ids:
@@ -165,6 +161,18 @@ class Membership(NamedTuple):
 
 def _listed(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids))
+
+
+def _marked_owner(cluster_dir: Path) -> int | None:
+    """The member whose consensus module left a mark file; None where there is none, or none that says it."""
+    from container.operate.answers import NoFactsError  # a new directory does not need what reads mark files
+    from container.operate.marks import read_cluster_mark
+
+    try:
+        mark = read_cluster_mark(cluster_dir)
+    except NoFactsError:
+        return None
+    return mark.member_id if mark.component == "CONSENSUS_MODULE" else None
 
 
 def _has_recordings(archive_dir: Path) -> bool:

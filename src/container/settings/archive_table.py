@@ -233,7 +233,7 @@ class ArchiveSettings:
         "aeron.archive.record.checksum",
         "Checksum that is written into each frame that is recorded, and into the catalog.",
         None,
-        allowed="CRC-32 or CRC-32C, or the name of upstream's class for it",
+        allowed_text="CRC-32 or CRC-32C, or the name of upstream's class for it",
         choices=_CHECKSUM_NAMES,
         shown="none",
     )
@@ -241,7 +241,7 @@ class ArchiveSettings:
         "aeron.archive.replay.checksum",
         "Checksum that each frame must have that is replayed.",
         None,
-        allowed="CRC-32 or CRC-32C, or the name of upstream's class for it",
+        allowed_text="CRC-32 or CRC-32C, or the name of upstream's class for it",
         choices=_CHECKSUM_NAMES,
         shown="none",
     )
@@ -274,7 +274,7 @@ class ArchiveSettings:
         "aeron.archive.threading.mode",
         "`SHARED`: the archive has a thread, which does everything. `INVOKER`: the caller's thread does.",
         SHARED,
-        allowed="SHARED or INVOKER; DEDICATED, upstream's default, is not offered: one thread does everything here",
+        allowed_text="SHARED or INVOKER; DEDICATED, upstream's default, is not offered: one thread does all here",
         choices=(SHARED, INVOKER),
     )
     idle_strategy: str = shared.idle_strategy_field(

@@ -47,7 +47,7 @@ class BackupSettings:
         "aeron.cluster.consensus.endpoints",
         "The consensus endpoints of the cluster's members, `,` between them; must be given.",
         None,
-        allowed="host:port,host:port…",
+        allowed_text="host:port,host:port…",
         shown="must be given",
     )
     source_type: str = choice_field(
@@ -88,7 +88,7 @@ class BackupSettings:
         "Address of this machine to which a member's archive replays log and snapshots, as members reach it; the port "
         "may be 0; must be given.",
         None,
-        allowed="host:port",
+        allowed_text="host:port",
         shown="must be given",
     )
     catchup_channel: str = channel_field(

@@ -73,7 +73,7 @@ class ConsensusModuleSettings:
         "All members, `|` between them: id and endpoints for ingress, consensus, log, catch-up and archive; must be "
         "given.",
         None,
-        allowed="id,host:port,host:port,host:port,host:port,host:port|…",
+        allowed_text="id,host:port,host:port,host:port,host:port,host:port|…",
         shown="must be given",
     )
     service_count: int = number_field(
@@ -275,14 +275,14 @@ class ConsensusModuleSettings:
         "aeron.cluster.timer.service.supplier",
         "Data structure that keeps the timers.",
         WHEEL,
-        allowed="wheel or priority_heap, or the name of upstream's class for it",
+        allowed_text="wheel or priority_heap, or the name of upstream's class for it",
         choices=(WHEEL, PRIORITY_HEAP, *_SUPPLIERS),
     )
     cluster_clock: str = setting_field(
         "aeron.cluster.clock",
         "The unit of time of the log, of timers and of snapshots; a cluster keeps the one that it began with.",
         "millis",
-        allowed="millis, micros or nanos, or the name of upstream's class for it",
+        allowed_text="millis, micros or nanos, or the name of upstream's class for it",
         choices=("millis", "micros", "nanos", *_CLOCKS),
     )
     wheel_tick_resolution_ns: int = duration_field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ MAX_SERVICE_COUNT = 10
 _MAX_DURATION_NS = 2**62  # 146 years: a time of day in nanoseconds may be added
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)  # not frozen: a program makes some 200 when it starts
 class Setting:
     """The description of one setting; a dataclass of settings has one for each attribute."""
 
@@ -25,7 +25,7 @@ class Setting:
     """Upstream's system property."""
     doc: str
     default_value: Any
-    allowed: str
+    allowed_text: str = ""
     unit: str = ""
     """"ns", "ms", "bytes", "version" or "": what the number counts."""
     least: int = 0
@@ -42,6 +42,17 @@ class Setting:
     def variable(self) -> str:
         """The environment variable."""
         return self.property.upper().replace(".", "_")
+
+    @cached_property
+    def allowed(self) -> str:
+        """The values that it may have, as a message or the table of settings says it."""
+        if self.allowed_text:
+            return self.allowed_text
+        found = _format_range(self.least, self.most, self.unit)
+        if not self.is_power_of_two and self.multiple_of == 1:
+            return found
+        kind = "a power of two" if self.is_power_of_two else f"a multiple of {self.multiple_of}"
+        return f"{kind} from {found.removeprefix('a whole number from ')}"
 
     @cached_property
     def default(self) -> str:
@@ -82,7 +93,11 @@ def setting_field(prop: str, doc: str, default: Any, **details: Any) -> Any:
 
 def table_of(kind: type) -> dict[str, Setting]:
     """The settings of a dataclass by name, in the order in which they are documented."""
-    return {each.name: replace(each.metadata["setting"], name=each.name) for each in fields(kind)}
+    found = {}
+    for each in fields(kind):
+        found[each.name] = setting = each.metadata["setting"]
+        setting.name = each.name
+    return found
 
 
 def table_rows(table: dict[str, Setting]) -> list[str]:
@@ -106,14 +121,10 @@ def number_field(
     is_power_of_two: bool = False,
 ) -> Any:
     """A setting that is a whole number; ``shown`` stands for a default that is None."""
-    kind = f"a multiple of {multiple_of} from " if multiple_of > 1 else ""
-    kind = "a power of two from " if is_power_of_two else kind
-    allowed = _format_range(least, most, unit)
     return setting_field(
         prop,
         doc,
         default,
-        allowed=kind + allowed.removeprefix("a whole number from ") if kind else allowed,
         least=least,
         most=most,
         unit=unit,
@@ -133,12 +144,12 @@ def text_field(
     doc: str,
     default: str | None,
     accepts: Callable[[str], bool] = bool,
-    allowed: str = "a non-empty string",
+    allowed_text: str = "a non-empty string",
     *,
     shown: str = "",
 ) -> Any:
     """A setting that is a text which the function accepts."""
-    return setting_field(prop, doc, default, allowed=allowed, accepts=accepts, shown=shown)
+    return setting_field(prop, doc, default, allowed_text=allowed_text, accepts=accepts, shown=shown)
 
 
 def path_field(prop: str, doc: str, default: str | None, *, shown: str = "") -> Any:
@@ -186,12 +197,12 @@ def is_object_path(text: str) -> bool:
 
 def flag_field(prop: str, doc: str, default: bool) -> Any:
     """A setting that is true or false."""
-    return setting_field(prop, doc, default, allowed="true or false", choices=(True, False))
+    return setting_field(prop, doc, default, allowed_text="true or false", choices=(True, False))
 
 
 def choice_field(prop: str, doc: str, default: str, choices: tuple[str, ...]) -> Any:
     """A setting that is one of a few texts."""
-    return setting_field(prop, doc, default, allowed="one of " + ", ".join(choices), choices=choices)
+    return setting_field(prop, doc, default, allowed_text="one of " + ", ".join(choices), choices=choices)
 
 
 def _format_range(least: int, most: int, unit: str) -> str:

@@ -77,7 +77,7 @@ def error_buffer_length_field(prop: str) -> Any:
 def idle_strategy_field(prop: str, doc: str) -> Any:
     """The setting ``idle_strategy``."""
     allowed = "noop, busy_spin, yield, sleep(100us), backoff or backoff(10,20,1us,50us)"
-    return text_field(prop, doc, "backoff", allowed=allowed)
+    return text_field(prop, doc, "backoff", allowed_text=allowed)
 
 
 def local_control_channel_field(doc: str) -> Any:
