@@ -18,6 +18,7 @@ from container.errors import AeronError
 
 cdef enum:
     DRIVER_TURNS_MAX = 16           # one takes a few packets from each socket, and the others work on what there is
+    DRIVER_TURN_NS = 100_000        # after one that took longer, as with a thousand sessions, the others are next
     DRIVER_PAUSE_NS = 20_000        # of one without work: a turn asks the system for packets on each socket
 
 
@@ -128,18 +129,21 @@ cdef class CompositeAgent(Agent):
         return driver_work_count + work_count
 
     cdef int _invoke_driver(self) except? -1:
-        cdef int64_t now_ns
+        cdef int64_t now_ns = self._clock.nano_time(), begin_ns
         cdef int work_count = 0, done, _turn
         if not self._is_driver_busy:
-            now_ns = self._clock.nano_time()
             if now_ns < self._driver_deadline_ns:
                 return 0
             self._driver_deadline_ns = now_ns + DRIVER_PAUSE_NS
         try:
             for _turn in range(DRIVER_TURNS_MAX):
+                begin_ns = now_ns
                 done = self._driver.invoke()
                 work_count += done
                 if done == 0:
+                    break
+                now_ns = self._clock.nano_time()
+                if now_ns - begin_ns > DRIVER_TURN_NS:
                     break
         except AeronError as error:
             self._on_error(error)
