@@ -2,6 +2,7 @@
 
 The node is started first and waits for its service: so the time is the service's alone, except for the node's handling
 of its answers. Java's container with the same echo service is the other peer. One service in Python logs, as most do.
+A whole node, `aeron-cluster dev`, is measured until it says that it is ready.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import compileall
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -72,6 +74,33 @@ def start_and_join(start: Start) -> Result:
             raise RoundFailed(str(error)) from error
 
 
+def start_dev() -> Result:
+    """Seconds from the start of `aeron-cluster dev`, in a new directory, until it says that it is ready."""
+    with tempfile.TemporaryDirectory(prefix="bench-start-") as name:
+        command = [
+            sys.executable,
+            "-m",
+            "container",
+            "dev",
+            "examples.echo_service:EchoService",
+            "--dir",
+            f"{name}/node",
+        ]
+        begin = time.perf_counter()
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as node:
+            assert node.stdout is not None
+            try:
+                if "ready" not in node.stdout.readline():
+                    raise RoundFailed("aeron-cluster dev ended before it was ready")
+                return {
+                    "leads_s": time.perf_counter() - begin,
+                    "cpu_s": cpu_seconds(node.pid),
+                    "resident_mib": resident_mib(node.pid),
+                }
+            finally:
+                node.terminate()
+
+
 def await_program(service: Process) -> float:
     """Wait until the launcher, a Python of its own, has become the program; returns the processor time that it took."""
     launched_s = 0.0
@@ -119,6 +148,11 @@ def main(arguments: Sequence[str] | None = None) -> Report:
         Goal("python, logs", metric, ("java",), at_most=1 / 3) for metric in ("acknowledged_s", "cpu_s", "resident_mib")
     ]
     report.add("process start until joined", results, goals)
+    results, failures = run_rounds({"dev": start_dev}, 3 * options.rounds, options.seed)
+    report.failures |= failures
+    limits = {"leads_s": 0.30, "resident_mib": 31}
+    goals = [Goal("dev", metric, at_most=limit) for metric, limit in limits.items()]
+    report.add("aeron-cluster dev until it is ready", results, goals)
     return report.finish()
 
 
