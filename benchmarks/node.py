@@ -231,7 +231,7 @@ def compare_recoveries(report: Report, service: str, options: argparse.Namespace
 
 
 def goals(service: str, load: Load) -> list[Goal]:
-    """Of one thread, the default, beside Java's node. Processor time counts that of all its processes."""
+    """The goals for one thread, the default, beside Java's node. Processor time counts that of all its processes."""
     limits: dict[str, float] = {}
     if load.sessions > 1:
         limits = {"p99_us": 0.8}
