@@ -357,6 +357,12 @@ def world() -> Iterator[World]:
     made.close()
 
 
+def test_the_first_seed_that_finds_a_replay_of_all_that_is_recorded_finds_nothing() -> None:
+    """That fault of the exam is rarer than the fixed seeds are many."""
+    result = run_seed(48)
+    assert result.violation is None, report(result, 48)
+
+
 @pytest.mark.parametrize("seed", [1023, 1056, 1106, 100_031, 782_405_990])
 def test_seeds_that_found_something_find_nothing(seed: int) -> None:
     """Mark files, a catalog that no start has mended, logs with nothing, and a part that is lost before its node."""
