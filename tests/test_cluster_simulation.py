@@ -357,10 +357,14 @@ def world() -> Iterator[World]:
     made.close()
 
 
-def test_the_first_seed_that_finds_a_replay_of_all_that_is_recorded_finds_nothing() -> None:
-    """That fault of the exam is rarer than the fixed seeds are many."""
-    result = run_seed(48)
-    assert result.violation is None, report(result, 48)
+@pytest.mark.parametrize("seed", [48, 62])
+def test_the_first_seeds_that_find_the_rarer_faults_of_the_exam_find_nothing(seed: int) -> None:
+    """A replay of all that is recorded, and a log that is cut behind a snapshot: the fixed seeds are too few for them.
+
+    They are in tests/sim/cluster_faults.toml.
+    """
+    result = run_seed(seed)
+    assert result.violation is None, report(result, seed)
 
 
 @pytest.mark.parametrize("seed", [1023, 1056, 1106, 100_031, 782_405_990])

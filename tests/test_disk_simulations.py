@@ -62,7 +62,7 @@ ARCHIVE = Subject(
     "archive",
     archive_run,
     archive_world,
-    seeds=100,
+    seeds=200,
     drawn=50,
     of_day=0,
     slow_of_day=0,
