@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -25,10 +24,9 @@ class Row(NamedTuple):
 def names_of_tests() -> frozenset[str]:
     """``file::test`` of every test, with files relative to this directory."""
     return frozenset(
-        f"{path.relative_to(TESTS).as_posix()}::{node.name}"
+        f"{path.relative_to(TESTS).as_posix()}::{name}"
         for path in TESTS.rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        for name in re.findall(r"^(?:async )?def (test_\w+)\(", path.read_text(encoding="utf-8"), re.M)
     )
 
 

@@ -61,4 +61,4 @@ def compile_module(name: str, source: str, directory: Path) -> ModuleType:
     """Writes the source into the directory, compiles it and imports it."""
     pyx = directory / f"{name}.pyx"
     pyx.write_text(source)
-    return load_module(compile_cython(pyx, directory / "built", "-O1"))
+    return load_module(compile_cython(pyx, directory / "built", "-O0"))

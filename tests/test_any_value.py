@@ -90,10 +90,12 @@ ODD_TEXTS = [
 ]  # fmt: skip
 ODD_VALUES: list[object] = [
     10**5_000, -(10**5_000), 2**31, 2**63, 2**64, -(2**63) - 1, float("nan"), float("inf"), 1e308, 0.5, True, b"bytes",
-    bytearray(b"x"), [], {}, (), set(), object(), int, nested(100_000), Hostile(), OddPath(), HostileInt(3), 1j,
+    bytearray(b"x"), [], {}, (), set(), object(), int, nested(10), Hostile(), OddPath(), HostileInt(3), 1j,
     range(3), memoryview(b"x"), Path("\0"), Path("a/" * 3_000), os.environ, lambda: 1,
 ]  # fmt: skip
 ODD: list[Any] = [*ODD_VALUES, *ODD_TEXTS]
+DEEP = nested(100_000)
+"""More than Python can show; it takes a tenth of a second to find that out."""
 TEXTS = st.text(max_size=50) | st.text("0123456789.:=,()-+smnuk ", max_size=40)
 VALUES = st.one_of(
     TEXTS,
@@ -274,6 +276,18 @@ def test_an_unknown_setting_of_a_client_is_refused() -> None:
         ClientContext.from_environment({}, egress=1)  # type: ignore[call-arg]
 
 
+def test_a_value_that_is_nested_too_deep_is_refused_everywhere() -> None:
+    for setting in ("cluster_id", "cluster_dir", "control_channel", "idle_strategy"):
+        check_setting(TABLE[setting], DEEP)
+        check_context(setting, DEEP)
+    check_archive_setting(ARCHIVE_TABLE["control_channel"], DEEP)
+    check_client_setting("message_timeout", DEEP)
+    for parse in PARSERS:
+        tried(lambda parse=parse: parse(DEEP))  # type: ignore[misc]
+    with pytest.raises(ConfigurationError):
+        load_settings(config_file=DEEP, environ={})  # type: ignore[arg-type]
+
+
 PARSERS: list[Callable[[Any], object]] = [
     parse_idle_strategy,
     parse_duration_ns,
@@ -366,7 +380,7 @@ def test_any_value_can_be_shown(value: object) -> None:
 
 
 def test_each_odd_value_can_be_shown() -> None:
-    for value in ODD:
+    for value in [*ODD, DEEP]:
         assert len(shown(value)) <= 80
         shown(value).encode()
 

@@ -80,12 +80,14 @@ def check_goes_on(start: Start, backup: Backup, *members: Member) -> None:
     assert start.world.texts() == []
 
 
-@pytest.mark.parametrize("end", ["process", "host", "power"])
+@pytest.mark.parametrize("ends", [("process", "host"), ("power",)], ids=" and ".join)
 @pytest.mark.parametrize("is_continued", [False, True], ids=["first", "continued"])
-def test_an_end_after_each_turn_leaves_a_copy_and_the_next_life_goes_on(is_continued: bool, end: str) -> None:
-    """An end of its process alone, of its archive with it, and of their machine's power."""
+def test_an_end_after_each_turn_leaves_a_copy_and_the_next_life_goes_on(
+    is_continued: bool, ends: tuple[str, ...]
+) -> None:
+    """An end of its process alone, of its archive with it, in turn, and of their machine's power."""
     found = set()
-    for turns in itertools.count():
+    for turns, end in enumerate(itertools.cycle(ends)):
         start = begun(is_continued=is_continued)
         for _ in range(turns):
             start.world.turn()

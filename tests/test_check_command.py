@@ -13,15 +13,16 @@ from container.testing import MemoryMember, check_command
 from container.testing.lives import GeneratedLife
 from container.testing.memory import checks
 from tests.services import Adding
-from tests.test_check_environments import ALL, PLAIN, wrapper
+from tests.test_check_environments import wrapper
 
+FEW = ("--seeds", "1", "--events", "50", "--memory-messages", "1000")
 two_environments = pytest.mark.usefixtures("two_environments")
 
 
 @pytest.fixture(name="two_environments")
 def _two_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check of environments compares two, which differ in all that there is, and not five."""
-    monkeypatch.setattr(checks, "ENVIRONMENTS", (PLAIN, ALL))
+    """The check of environments compares two, and not five; that all are found is in test_check_environments.py."""
+    monkeypatch.setattr(checks, "ENVIRONMENTS", checks.ENVIRONMENTS[:2])
 
 
 def check(*arguments: str) -> int:
@@ -50,7 +51,7 @@ def test_a_good_service_passes_all_checks(capsys: pytest.CaptureFixture[str]) ->
 def test_the_messages_of_a_file_are_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "payloads"
     path.write_text(f"{b'ada+1'.hex()}\n{b'bob+2'.hex()}\n")
-    assert check("examples.upgraded_counter:Counter", "--seeds", "1", "--events", "40", "--payloads", str(path)) == 0
+    assert check("examples.upgraded_counter:Counter", *FEW, "--payloads", str(path)) == 0
     assert report(capsys)["payloads"] == "ok"
 
 
@@ -98,7 +99,7 @@ def test_a_recording_that_is_none_is_reported_once(tmp_path: Path, capsys: pytes
 @two_environments
 @pytest.mark.parametrize("name", ["Named", "Scheduling"])
 def test_services_of_the_documents_pass_with_no_payloads(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(f"tests.services:{name}", "--seeds", "1", "--events", "100") == 0, capsys.readouterr().out
+    assert check(f"tests.services:{name}", *FEW) == 0, capsys.readouterr().out
     found = "NOTHING CHANGED THE STATE" in capsys.readouterr().out
     assert found == (name == "Named")
 
@@ -114,15 +115,14 @@ def test_the_service_of_the_readme_passes(
     (tmp_path / "payloads").write_text(f"{b'one+40'.hex()}\n{b'two+2'.hex()}\n")
     monkeypatch.syspath_prepend(tmp_path)
     payloads = str(tmp_path / "payloads")
-    assert check("counter_of_the_readme:Counter", "--payloads", payloads, "--seeds", "2", "--events", "100") == 0
+    assert check("counter_of_the_readme:Counter", "--payloads", payloads, *FEW) == 0
     assert "NOTHING CHANGED" not in capsys.readouterr().out
 
 
 @two_environments
 @pytest.mark.slow
 def test_the_memory_of_so_many_messages_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--seeds", "1", "--events", "50", "--memory-messages", "20000"]
-    assert check("tests.services:Adding", *few) == 0
+    assert check("tests.services:Adding", *FEW, "--memory-messages", "20000") == 0
     assert re.search(r"memory +ok +\d+ bytes more in the second half of 20000 messages", capsys.readouterr().out)
     life = ["--life", "tests.services:coming_and_going", "--memory-messages", "20000"]
     assert check("tests.services:Counting", *life) == 1
@@ -169,6 +169,7 @@ def test_a_service_that_exits_or_raises_is_a_finding(
     assert "memory " in output
 
 
+@two_environments
 def test_a_check_that_is_not_made_is_no_ok_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("tests.services:Adding", "--life", "tests.services:coming_and_going", "--simulations", "1") == 0
     output = capsys.readouterr().out

@@ -326,7 +326,7 @@ def test_the_service_of_the_document_works(tmp_path: Path) -> None:
 
 
 def test_the_echo_service_of_the_examples_works(tmp_path: Path) -> None:
-    module = load_module(compile_cython(ROOT / "examples" / "cython_echo.pyx", tmp_path, "-O1"))
+    module = load_module(compile_cython(ROOT / "examples" / "cython_echo.pyx", tmp_path, "-O0"))
     member = ScriptedMember(module.EchoHandler()).lead()
     member.cm.open_session(1)
     sent = [b"", b"one", b"x" * 5_000]

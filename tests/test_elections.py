@@ -21,17 +21,17 @@ from tests.elections.world import Cluster
 
 S = scenes.S
 MIXTURES = {
-    "NNN": 280,
-    "NJJ": 140,
-    "NNJ": 140,
-    "NNNN": 100,
-    "NNJJ": 60,
+    "NNN": 140,
+    "NJJ": 70,
+    "NNJ": 70,
+    "NNNN": 50,
+    "NNJJ": 30,
     "NNNNN": 140,
-    "NNNJJ": 100,
-    "NJJJJ": 100,
-    "NNNNNNN": 40,
-    "NNNNJJJ": 40,
-    "JJJNNNN": 20,
+    "NNNJJ": 50,
+    "NJJJJ": 50,
+    "NNNNNNN": 20,
+    "NNNNJJJ": 20,
+    "JJJNNNN": 10,
 }
 
 

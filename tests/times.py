@@ -103,13 +103,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./run times", description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path, default=DEFAULT_DIRECTORY)
     parser.add_argument("--tests", type=int, default=0, metavar="N", help="list the N most expensive tests as well")
+    parser.add_argument("--files", type=int, metavar="N", help="only the N most expensive files, and the sum")
     options = parser.parse_args()
     tests = read(options.directory)
     if not tests:
         parser.error(f"no run has left its times in {options.directory}: ./run test does")
     costly = dict(list(summed(tests, str).items())[: options.tests])
+    files, directories = summed(tests, file_of), summed(tests, directory_of)
+    if options.files is not None:
+        files, directories = dict(list(files.items())[: options.files]), {}
     print(f"{'processor s':>11} {'wall s':>8} {'tests':>6}  of")
-    for sums in (costly, *(summed(tests, group) for group in (file_of, directory_of, lambda _: "all"))):
+    for sums in (costly, files, directories, summed(tests, lambda _: "all")):
         for name, times in sums.items():
             print(f"{times.cpu_s:11.1f} {times.wall_s:8.1f} {times.tests:6}  {name}")
     return 0

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from container.__main__ import main
+from container.testing.memory import checks
+from tests.test_check_environments import ALL, PLAIN
 
 ROOT = Path(__file__).parents[2]
 DIRECTORY = ROOT / "examples" / "gallery"
@@ -30,7 +32,11 @@ def test_each_service_has_its_page_and_its_test_and_fewer_than_150_lines() -> No
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_the_checks_find_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_checks_find_nothing(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Environments differ in all that there is at once, and not one after the other."""
+    monkeypatch.setattr(checks, "ENVIRONMENTS", (PLAIN, ALL))
     service = f"examples.gallery.{name}:{SERVICES[name]}"
     life = f"tests.gallery.test_{name}:life"
     arguments = ["--life", life, "--simulations", "10", "--memory-messages", "1000"]
