@@ -123,7 +123,7 @@ def test_the_service_of_the_readme_passes(
 def test_the_memory_of_so_many_messages_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--seeds", "1", "--events", "50", "--memory-messages", "20000"]
     assert check("tests.services:Adding", *few) == 0
-    assert re.search(r"memory +ok +\d+ bytes more in the second half of 20000 messages", capsys.readouterr().out)
+    assert re.search(r"memory +ok +\d+ bytes more in the second half of 20,000 messages", capsys.readouterr().out)
     life = ["--life", "tests.services:coming_and_going", "--memory-messages", "20000"]
     assert check("tests.services:Counting", *life) == 1
     assert re.search(r"memory +FAILED +MemoryGrowthError: after \d+ lives", capsys.readouterr().out)
