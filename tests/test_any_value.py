@@ -17,7 +17,7 @@ from container.client.client_context import _VARIABLES, ClientContext, parse_ing
 from container.common.channel_uri import ChannelUri
 from container.common.object_path import load_object
 from container.common.semantic_version import compose_version, parse_version
-from container.common.values import is_path, shown, whole_number
+from container.common.values import counted, is_path, shown, whole_number
 from container.context import Context
 from container.errors import ConfigurationError
 from container.settings.archive_table import archive_settings_table
@@ -392,3 +392,13 @@ def test_a_whole_number_is_what_its_digits_say_or_out_of_every_range(value: int)
         assert whole_number(str(value)) == value
     else:
         assert whole_number(str(value)) in (2**64, -(2**64))
+
+
+def test_what_is_counted_agrees_with_its_number() -> None:
+    assert [counted(number, "fault") for number in (0, 1, 2, 2_000)] == [
+        "0 faults",
+        "1 fault",
+        "2 faults",
+        "2,000 faults",
+    ]
+    assert [counted(number, "entry", "entries") for number in (1, 2)] == ["1 entry", "2 entries"]

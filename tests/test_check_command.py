@@ -123,7 +123,7 @@ def test_the_service_of_the_readme_passes(
 @pytest.mark.slow
 def test_the_memory_of_so_many_messages_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("tests.services:Adding", *FEW, "--memory-messages", "20000") == 0
-    assert re.search(r"memory +ok +\d+ bytes more in the second half of 20000 messages", capsys.readouterr().out)
+    assert re.search(r"memory +ok +\d+ bytes more in the second half of 20,000 messages", capsys.readouterr().out)
     life = ["--life", "tests.services:coming_and_going", "--memory-messages", "20000"]
     assert check("tests.services:Counting", *life) == 1
     assert re.search(r"memory +FAILED +MemoryGrowthError: after \d+ lives", capsys.readouterr().out)

@@ -14,6 +14,7 @@ from container.__main__ import main
 from container.client import ClientContext
 from container.client.client_command import Progress, client_parser, connection_settings
 from container.errors import ConfigurationError
+from tests.ingress_member import CLOSED
 from tests.threaded_members import PatientMember, ThreadedMembers
 
 
@@ -75,7 +76,32 @@ def test_send_takes_hexadecimal_lines_and_any_bytes_of_an_argument(
 
 def test_send_says_how_many_answers_are_missing(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(members, "send", "x", "--replies", "2", "--wait", "0.1") == 1
-    assert "1 of 2 answers came within 0.1 s" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "1 of 2 answers came within 0.1 s (--wait): the leader took 1 message; does the service run" in error
+
+
+def test_send_says_each_second_what_it_waits_for(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(members, "send", "x", "--replies", "2", "--wait", "1.1") == 1
+    assert "sent 1, received 1 of 2, waiting for the service\n" in capsys.readouterr().err
+
+
+def test_a_connect_says_each_second_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--ingress", "0=localhost:1", "--embedded-driver", "--timeout", "1.5"]
+    assert main(["client", *options, "tail"]) == 1
+    error = capsys.readouterr().err
+    assert "connecting: waiting for a member that listens on ingress" in error
+    assert "error: cluster connect: waited 1.5 s for a member" in error
+
+
+def test_a_session_that_the_cluster_closes_is_named_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with ThreadedMembers() as members:
+        member = members.member(0, "aeron:ipc")
+        end = {"SessionMessageHeader": lambda request: member.session_event(5, CLOSED, "gone")}
+        members.do(lambda: member.hooks.update(end))
+        assert run(members, "send", "x") == 1
+    error = capsys.readouterr().err
+    assert "session event: CLOSED: gone\n" in error
+    assert "error: the session is closed: closed by the cluster: gone" in error
 
 
 def test_bench_measures_and_shows_where_it_is(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +199,19 @@ def test_progress_is_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     progress.show(lambda: "short")
     progress.finish("done")
     assert stream.getvalue() in ("a longer text\rshort        \rdone \n", "a longer text\rdone         \n")
+
+
+def test_progress_makes_room_for_other_text_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 1.0)
+    monkeypatch.setattr("container.client.client_command.time.monotonic", lambda: next(clock))
+    stream = Terminal()
+    with Progress(stream) as progress:
+        progress.show(lambda: "waiting")
+        progress.clear()
+        stream.write("answer\n")
+        progress.clear()
+        progress.show(lambda: "more")
+    assert stream.getvalue() == "waiting\r       \ranswer\nmore\r    \r"
 
 
 def test_progress_is_a_line_a_second_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

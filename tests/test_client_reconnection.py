@@ -218,7 +218,7 @@ def test_without_room_a_message_is_refused(policy: OutboxPolicy) -> None:
     for _ in range(3):
         box.put(1, None)
     assert not box.has_room(1)
-    with pytest.raises(OutboxFullError, match="3 messages of 3 bytes wait to be sent: at most 3 of 100 bytes") as full:
+    with pytest.raises(OutboxFullError, match="3 messages of 3 bytes to send: at most 3 of 100 bytes") as full:
         box.put(1, None)
     assert (full.value.is_retryable, full.value.outcome) == (True, Outcome.NOT_DONE)
     box = outbox(policy)

@@ -499,7 +499,7 @@ def test_errors_without_room_are_bounded_and_those_left_out_are_told(clock: Manu
     time.now_ns += 60_000_000_000
     handler(ClusterEvent("later"))
     assert (
-        f"\n{count - printed} errors left out: too many in too short a time\nerror log is full\n" in stream.getvalue()
+        f"\n{count - printed:,} errors left out: too many in too short a time\nerror log is full\n" in stream.getvalue()
     )
     assert stream.getvalue().endswith("WARN - later\n")
     log.close()
@@ -519,11 +519,11 @@ def test_what_was_left_out_is_told_at_the_end(caplog: pytest.LogCaptureFixture, 
     recorded = len(caplog.records)
     for handler in (logged, printed, logged, printed):
         handler.close()
-    assert caplog.records[-1].getMessage() == f"{1_000 - recorded} errors left out here: too many in too short a time"
+    assert caplog.records[-1].getMessage() == f"{1_000 - recorded:,} errors left out here: too many in too short a time"
     assert len(caplog.records) == recorded + 1
     lines = stream.getvalue().splitlines()
     printed_count = sum(": WARN - " in line for line in lines)
-    assert lines[-1] == f"{1_000 - printed_count} errors left out: too many in too short a time"
+    assert lines[-1] == f"{1_000 - printed_count:,} errors left out: too many in too short a time"
     full.close()
     log.close()
 
@@ -538,7 +538,7 @@ def test_logging_is_bounded_whatever_the_errors_are(caplog: pytest.LogCaptureFix
     time.now_ns += 1_000_000_000
     handler(ClusterEvent("again"))
     assert [record.getMessage() for record in caplog.records[before:]] == [
-        f"{2_000 - before} errors left out here: too many in too short a time",
+        f"{2_000 - before:,} errors left out here: too many in too short a time",
         "again",
     ]
 
@@ -1180,5 +1180,7 @@ def test_errors_of_ever_new_kinds_are_bounded_per_second(clock: ManualClock) -> 
     assert min(lengths[2:]) > 8 * 1024
     handler.close()
     printed = stream.getvalue().count("Error")
-    told = sum(int(line.split()[0]) for line in stream.getvalue().splitlines() if "left out: too many" in line)
+    told = sum(
+        int(line.split()[0].replace(",", "")) for line in stream.getvalue().splitlines() if "left out: too many" in line
+    )
     assert printed + told == 10_000

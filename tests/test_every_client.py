@@ -516,7 +516,7 @@ async def test_a_full_outbox_does_what_its_policy_says(kind: Kind, member: Patie
         requests = await client.ask_all(range(2))
         requests += await client.ask_all(range(2, 5), **{"timeout": 0.05} if is_blocking else {})
         kept, refused = (requests[3:], requests[:3]) if is_dropping else (requests[:2], requests[2:])
-        text = "gave its room" if is_dropping else "2 messages of 4 bytes wait"
+        text = "gave its room" if is_dropping else "2 messages of 4 bytes to send"
         if is_blocking and kind.is_awaited:
             text = "not accepted within 0.05 s"
         for request in refused:

@@ -67,7 +67,7 @@ async def test_an_asyncio_client_says_which_host_does_not_resolve(
 def test_one_attempt_is_an_error_and_no_warning(members: ThreadedMembers, caplog: pytest.LogCaptureFixture) -> None:
     policy = ReconnectPolicy(max_attempts=1)
     with (
-        pytest.raises(ClosedError, match=f"no session after 1 attempts: .*{HOST}"),
+        pytest.raises(ClosedError, match=f"no session after 1 attempt: .*{HOST}"),
         ReconnectingClient.connect(**unresolved(members, policy=policy)),
     ):
         pass

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from container.client import AeronCluster, AsyncAeronCluster, AsyncSessionPool, ReconnectingClient, SessionPool
+from container.client import (
+    AeronCluster,
+    AsyncAeronCluster,
+    AsyncReconnectingClient,
+    AsyncSessionPool,
+    ReconnectingClient,
+    SessionPool,
+)
 from container.client.connect_steps import ConnectStep
 from container.client.reconnecting_base import ConnectionListener
 from container.client.reconnection import Outbox, OutboxPolicy, ReconnectPolicy
@@ -322,13 +329,109 @@ def reconnecting(world: World, **policy: Any) -> ReconnectingClient:
         ReconnectingClient,
         lambda: AeronCluster.async_connect(context),
         context,
-        None,
+        key_of,
         ReconnectPolicy(**policy),
         Outbox(max_messages=10, max_bytes=1_000, policy=OutboxPolicy.BLOCK),
         ConnectionListener(),
         resend=False,
         now_ns=lambda: world.clock.now_ns,
     )
+
+
+def test_no_poll_waits_for_a_probe_that_was_given_up(world: World, member: Gateway) -> None:
+    client = reconnecting(world, probe_after=0.1)
+
+    def poll_until(predicate: Callable[[], object], what: str) -> None:
+        for _ in range(200):
+            begin_ns = world.clock.now_ns
+            client.poll()
+            assert world.clock.now_ns == begin_ns, f"a poll waited until {what}"
+            if predicate():
+                return
+            world.driver.conduct()
+            world.advance(10 * MS)
+        pytest.fail(f"not within 2 s: {what}")
+
+    def probe(*, before: int) -> None:
+        client.begin_request(b"%d:" % before, key=before)
+        poll_until(lambda: len(asked) > before, "a probe asked for a session")
+
+    def accept(request: Request) -> None:
+        member.connect_egress(request)  # each probe has its own
+        member.on_SessionConnectRequest(request)
+
+    poll_until(lambda: client.cluster, "there is a session")
+    asked: list[Request] = []
+    member.hooks.update(SessionConnectRequest=asked.append, SessionMessageHeader=lambda request: None)
+    probe(before=0)
+    member.message(b"0:", session_id=100)  # a word: nobody needs that probe
+    poll_until(lambda: client.request_counts.in_flight == 0, "the reply came")
+    probe(before=1)
+    accept(asked[1])
+    poll_until(lambda: closed(member), "the session of the second probe was closed")
+    accept(asked[0])
+    poll_until(lambda: len(closed(member)) == 2, "that of the first was closed, which opened late")
+    assert closed(member) == [101, 102]
+    assert client.sessions == 1
+    client.close()
+
+
+async def test_a_client_that_is_closed_while_it_gives_up_a_probe_closes_its_session(members: ThreadedMembers) -> None:
+    member = members.member(0, "aeron:ipc", PatientMember.echo)
+    policy = client_kinds.probe_soon()
+    settings = members.settings(correlate=key_of, policy=policy)
+    async with AsyncReconnectingClient.connect(**settings) as client:
+        asked: list[Request] = []
+        member.be_silent()
+        members.do(lambda: member.hooks.update(SessionConnectRequest=asked.append))
+        request = asyncio.create_task(client.request(b"1:", key=1))
+        await until(lambda: asked, "a probe")
+        members.do(lambda: member.message(b"1:"))
+        assert await request == b"1:"
+        await until(lambda: client._probe is not None and client._probe.cancelling(), "the end of the probe")
+        closing = asyncio.create_task(client.aclose())
+        await pause(0.05)
+        assert not closing.done()
+
+        def answer() -> None:
+            member.cluster_session_id = 9
+            member.on_SessionConnectRequest(asked[0])
+
+        members.do(answer)
+        await closing
+    await until(lambda: 9 in members.do(lambda: closed(member)), "the session of the probe to be closed")
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("kind", ["client", "pool"])
+def test_a_session_that_opens_after_another_of_the_same_connect_is_closed(
+    world: World, member: Gateway, kind: str
+) -> None:
+    asked: list[Request] = []
+    member.hooks["SessionConnectRequest"] = asked.append
+    connecting = AeronCluster.async_connect(world.context())
+    while not asked:
+        assert connecting.poll() is None
+    member.ingress.close()  # gone, as its client sees it
+    while connecting.step is ConnectStep.POLL_RESPONSE:
+        connecting.poll()
+    again = Gateway(world.driver, 0, MEMBER_0)
+    again.cluster_session_id = 299
+    while (client := connecting.poll()) is None:
+        world.driver.conduct()
+    assert client.cluster_session_id == 300
+    pool = SessionPool._over(client, None, 10, None, None, lambda: None) if kind == "pool" else None
+    for _ in range(2):  # a leader may say it twice
+        again.session_event(asked[0]["correlation_id"], OK, session_id=77)
+        again.session_event(asked[0]["correlation_id"] + 1_000, OK, session_id=78)  # of another client
+    for _ in range(5):
+        client.poll_egress() if pool is None else pool.poll()
+        world.driver.conduct()
+    assert closed(again) == [77]
+    assert (world.listener.events, client.is_closed) == ([], False)
+    again.message(b"to it", session_id=300)
+    client.poll_egress() if pool is None else pool.poll()
+    assert world.listener.messages == [b"to it"]
 
 
 def test_the_answer_to_an_earlier_request_of_a_connect_is_closed(world: World, member: Gateway) -> None:

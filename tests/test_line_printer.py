@@ -25,7 +25,7 @@ from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[1]
-NOTICE = "lines were lost or cut here: nobody read them in time\n"
+NOTICE = "lines lost or cut here: nobody read them in time\n"
 
 
 class Pipe:
@@ -123,7 +123,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_is_lost_is_counted(pi
     assert time.monotonic() - begin < 0.5 * LINES, "it does not wait for the same reader again and again"
     assert pipe.read(filled) == "x" * filled
     print_line("heard", pipe.stream)
-    assert pipe.read() == f"{LINES + 1} {NOTICE}heard\n"
+    assert pipe.read() == f"{LINES + 1:,} {NOTICE}heard\n"
     print_line("again", pipe.stream)
     assert pipe.read() == "again\n"
 

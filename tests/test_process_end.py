@@ -306,7 +306,7 @@ def test_an_error_is_reported_and_the_others_are_closed(caplog: pytest.LogCaptur
         close_at_end(each, stage)
     process_end.close_all()
     assert notes == ["node", "driver"]
-    assert [record.getMessage().endswith("was not closed in order: 7") for record in caplog.records] == [True]
+    assert [record.getMessage().endswith("was not closed cleanly: 7") for record in caplog.records] == [True]
 
 
 @pytest.mark.usefixtures("_nothing_else")

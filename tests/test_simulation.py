@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -254,6 +255,8 @@ def test_a_failure_is_a_report_with_a_short_test_that_repeats_it(tmp_path: Path)
     report = str(failure)
     assert report.startswith(f"{failure.finding.oracle} on member {failure.finding.member} at log position")
     assert failure.script in report
+    (summary,) = (line for line in report.splitlines() if line.startswith("Seed "))
+    assert re.search(r"shrunk to \d+ members?, \d+ operations? and 1 fault in \d+ runs", summary)
     assert "The last events:" in report
     assert "leader " in report.splitlines()[-1]
     assert isinstance(failure.plan, Plan)

@@ -28,6 +28,7 @@ from container.common.error_texts import (
     type_name,
 )
 from container.common.loggers import handle, print_notice
+from container.common.values import counted
 from container.errors import AgentTermination, Category, Event
 from container.files.error_log import DistinctErrorLog
 
@@ -202,7 +203,7 @@ class LoggingErrorHandler:
     def _print_left_out(self) -> None:
         count = self._printed.take_left_out()
         if count > 0 and self._fallback is not None:
-            text = f"{count} errors left out: too many in too short a time"
+            text = f"{counted(count, 'error')} left out: too many in too short a time"
             print_notice(text, self._fallback, event="error", fields={"source": self._source, "left_out": count})
 
     def _log(self, error: BaseException, count: int) -> None:
@@ -237,7 +238,7 @@ class LoggingErrorHandler:
     def _log_left_out(self) -> None:
         count = self._logged.take_left_out()
         if count > 0:
-            text = f"{count} errors left out here: too many in too short a time"
+            text = f"{counted(count, 'error')} left out here: too many in too short a time"
             _log_record(logging.WARNING, text, None, {"source": self._source, "left_out": count})
 
 

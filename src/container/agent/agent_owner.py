@@ -333,7 +333,7 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
             self._failure = self._agent.termination
         except BaseException as error:
             self._failure = error
-            report("critical", "%s was not closed in order: %s", self._name, self._context.bounded_text(error))
+            report("critical", "%s was not closed cleanly: %s", self._name, self._context.bounded_text(error))
         finally:
             if self._parent_id:
                 forks.end_child(self._failure or self._refusal("return from a callback"))

@@ -1,6 +1,6 @@
 """Clients of the cluster: outside its members, over ingress and egress.
 
-Each kind of client has one door, its ``connect(...)``: enter what it returns by ``with`` or ``async with``.
+Each kind of client has one door, its ``connect(...)``: use the result in ``with`` or ``async with``.
 
 - :class:`AeronCluster` and :class:`AsyncAeronCluster` have one session;
 - :class:`ReconnectingClient` and :class:`AsyncReconnectingClient` connect again when a session ends;

@@ -31,6 +31,7 @@ cdef class AeronCluster(FragmentHandler):
     cdef int64_t _keep_alive_interval_ns
     cdef bint _is_polling
     cdef bint _is_close_requested
+    cdef dict _unanswered                           # correlation ids (value: None) of earlier requests of its connect
     cdef tuple _new_leader                          # the event that ended the last poll, until it is handled, or None
     cdef PendingAdd _adding                         # the new leader's publication, while the driver has not answered
     cdef str _refusal                               # why that could not be added; None before
@@ -86,7 +87,7 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _forget_new_leader(self) except -1
     cdef str _leader_channel(self, str ingress_endpoints)
     cdef int _invoke(self) except -1
-    cdef int _send_close_request(self) except -1
+    cdef int _send_close_request(self, int64_t cluster_session_id) except -1
     cdef int _close_soon(self, str reason) except -1
     cdef int _close(self, str reason) except -1
     cdef int _check_open(self) except -1

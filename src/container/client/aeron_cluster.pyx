@@ -288,7 +288,7 @@ cdef class AeronCluster(FragmentHandler):
         """Close it as :meth:`close` does, for a reason of its owner."""
         if self._state != STATE_CLOSED:
             try:
-                self._send_close_request()
+                self._send_close_request(self.cluster_session_id)
             except ClusterError:
                 pass                                    # unsent: the cluster times the session out
             finally:
@@ -827,6 +827,10 @@ cdef class AeronCluster(FragmentHandler):
         cdef str detail
         check_codec(codec.session_event_wrap(&event, buffer, length), "SessionEvent")
         if codec.session_event_cluster_session_id(&event) != self.cluster_session_id:
+            if (self._unanswered and codec.session_event_code(&event) == codec.EVENT_CODE_OK
+                    and codec.session_event_correlation_id(&event) in self._unanswered):
+                del self._unanswered[codec.session_event_correlation_id(&event)]
+                self._send_close_request(codec.session_event_cluster_session_id(&event))    # nobody uses that one
             return 0
         self._told += 1
         detail = decode_ascii(event.detail.data, event.detail.length)
@@ -934,18 +938,18 @@ cdef class AeronCluster(FragmentHandler):
             self._is_close_requested = True
             return
         try:
-            self._send_close_request()
+            self._send_close_request(self.cluster_session_id)
         except ClusterError:
             pass                                        # unsent: the cluster times the session out
         finally:
             self._close("closed by this client")
 
-    cdef int _send_close_request(self) except -1:
+    cdef int _send_close_request(self, int64_t cluster_session_id) except -1:
         cdef uint8_t request[codec.SESSION_CLOSE_REQUEST_ENCODED_LENGTH]
         if self._state != STATE_CONNECTED or not self._publication.is_connected():
             return 0
         codec.session_close_request_encode(
-            request, sizeof(request), self.leadership_term_id, self.cluster_session_id)
+            request, sizeof(request), self.leadership_term_id, cluster_session_id)
         self._send_request(request, sizeof(request))
         return 0
 
@@ -1026,6 +1030,7 @@ cdef class AsyncConnect(ConnectSteps):
         cluster._owns_client = self._owns_client
         cluster._subscription = self._subscription
         cluster._publication = self._publication
+        cluster._unanswered = self._unanswered
         cluster._egress_image = self._subscription.image_by_session_id(self._poller.session_id)
         cluster.cluster_session_id = self._poller.cluster_session_id
         cluster.leadership_term_id = self._poller.leadership_term_id

@@ -606,8 +606,9 @@ class AsyncReconnectingClient(ReconnectingBase, EnteredByAsyncWith):
     async def _end_probe(self) -> None:
         if (probe := self._probe) is None:
             return
-        probe.cancel()
-        await asyncio.wait([probe])  # cancelled, the end of the client cancels it again, and waits
+        if not probe.cancelling():  # a second time would end its wait for a late answer
+            probe.cancel()
+        await asyncio.wait([probe])  # cancelled, the end of the client waits again
         self._probe = None
         if not probe.cancelled() and probe.exception() is None:
             await probe.result().aclose()

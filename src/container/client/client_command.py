@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from container.api import Header, MessageBuffer
 from container.client.aeron_cluster import AeronCluster
@@ -16,12 +16,13 @@ from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import EgressListener, EventCode
 from container.client.round_trips import RoundTrips, percentile_us
 from container.common.loggers import print_notice
-from container.common.values import shown
+from container.common.values import counted, shown
 from container.errors import ClosedError, ConfigurationError, TimedOutError
 from container.settings.arguments import add_log_level, number, seconds
 
 _PROGRESS_INTERVAL_S = 0.2
 _LINE_INTERVAL_S = 1.0
+_CONNECT_PAUSE_S = 0.001
 _BENCH_SLICE_S = 0.05
 _NS_PER_S = 1_000_000_000
 
@@ -115,6 +116,17 @@ class Progress:
         """Show the last text, whatever the time."""
         self._write(text, "\n")
 
+    def clear(self) -> None:
+        """Take the line off a terminal, so that other text can be printed."""
+        if self._width > 0:
+            self._write("", "\r")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.clear()
+
     def _write(self, text: str, end: str) -> None:
         if not self._is_live:
             print_notice(text, self._stream, level="info")
@@ -143,7 +155,7 @@ class _Session(EgressListener):
         code: EventCode | int,
         detail: str,
     ) -> None:
-        _note(f"session event: {code!r} {detail}")
+        _note(f"session event: {code.name if isinstance(code, EventCode) else code}: {detail}")
 
     def on_new_leader(
         self, cluster_session_id: int, leadership_term_id: int, leader_member_id: int, ingress_endpoints: str
@@ -179,12 +191,20 @@ def _connected(
             # Aeron's own term lengths: messages may be as long as the cluster takes them.
             driver = MediaDriver.launch_embedded(term_buffer_length=None, ipc_term_buffer_length=None)
             settings["aeron_dir"] = stack.enter_context(driver).aeron_dir
-        session.cluster = stack.enter_context(AeronCluster.connect(listener=listener, **settings))
+        session.cluster = stack.enter_context(_connect(listener=listener, **settings))
         _note(
             f"session {session.cluster.cluster_session_id}, leader is member {session.cluster.leader_member_id}, "
             f"term {session.cluster.leadership_term_id}"
         )
         yield
+
+
+def _connect(**settings: Any) -> AeronCluster:
+    with AeronCluster.async_connect(**settings) as connecting, Progress(sys.stderr) as progress:
+        while (cluster := connecting.poll()) is None:
+            progress.show(lambda: f"connecting: waiting for {connecting.awaited}")
+            time.sleep(_CONNECT_PAUSE_S)
+        return cluster
 
 
 def connection_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -221,22 +241,29 @@ def _send(options: argparse.Namespace) -> None:
     messages = [_payload(message, options.hex) for message in given]
     expected = len(messages) if options.replies is None else options.replies
     session = _Session()
-    with _connected(options, session, session):
+    with _connected(options, session, session), Progress(sys.stderr) as progress:
         for message in messages:
             session.cluster.send(message)
-        progress = Progress(sys.stderr)
         deadline = time.monotonic() + options.wait
         printed = 0
         while True:
             work_count = session.poll()
+            if len(session.received) > printed:
+                progress.clear()
             for _, payload in session.received[printed:]:
                 print(_shown(payload, options.hex), flush=True)
             printed = len(session.received)
             if printed >= expected:
                 break
             if time.monotonic() >= deadline:
-                raise TimedOutError(f"{printed} of {expected} answers came within {options.wait:g} s")
-            progress.show(lambda: f"sent {len(messages)}, received {len(session.received)} of {expected}")
+                raise TimedOutError(
+                    f"{printed} of {expected} answers came within {options.wait:g} s (--wait): the leader took "
+                    f"{counted(len(messages), 'message')}; does the service run, and does it answer each one? "
+                    "--replies is the number of answers to wait for"
+                )
+            progress.show(
+                lambda: f"sent {len(messages)}, received {len(session.received)} of {expected}, waiting for the service"
+            )
             session.cluster.idle(work_count)
 
 
@@ -262,18 +289,23 @@ def _tail(options: argparse.Namespace) -> None:
     deadline = time.monotonic() + options.seconds if options.seconds is not None else float("inf")
     count = 0
     session = _Session()
-    with contextlib.suppress(KeyboardInterrupt), _connected(options, session, session):
-        progress = Progress(sys.stderr)
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        _connected(options, session, session),
+        Progress(sys.stderr) as progress,
+    ):
         while time.monotonic() < deadline and (options.count is None or count < options.count):
             work_count = session.poll()
             arrived, session.received = session.received, []
+            if arrived:
+                progress.clear()
             for timestamp, payload in arrived:
                 print(timestamp, _shown(payload, options.hex), flush=True)
             count += len(arrived)
             if sys.stderr.isatty():
-                progress.show(f"{count} messages; Ctrl-C ends".__str__)
+                progress.show(f"{counted(count, 'message')}; Ctrl-C ends".__str__)
             session.cluster.idle(work_count)
-    _note(f"{count} messages")
+    _note(counted(count, "message"))
 
 
 def _bench(options: argparse.Namespace) -> None:

@@ -333,7 +333,7 @@ cdef class ClientPoller(EgressHandler):
         with self._lock:
             if not self._cluster.is_closed:
                 try:
-                    self._cluster._send_close_request()
+                    self._cluster._send_close_request(self._cluster.cluster_session_id)
                 finally:
                     self._cluster._close(reason)
         return 0

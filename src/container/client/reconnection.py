@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from container.client.client_context import check_count, check_instance
-from container.common.values import shown
+from container.common.values import counted, shown
 from container.errors import (
     ClosedError,
     ClusterError,
@@ -180,7 +180,7 @@ class Reconnection:
     def _exceeded(self, due_ns: int) -> str | None:
         attempts, seconds = self.policy.max_attempts, self.policy.max_seconds
         if attempts is not None and self.failures >= attempts:
-            return f"after {attempts} attempts"
+            return f"after {counted(attempts, 'attempt')}"
         if seconds is not None and due_ns - self._since_ns >= seconds * _NS_PER_S:
             return f"within {seconds:g} s"
         return None
@@ -277,7 +277,7 @@ class Outbox:
     def summary(self) -> str:
         """How full it is."""
         return (
-            f"{len(self)} messages of {self._bytes} bytes wait to be sent: at most {self.max_messages} of "
+            f"{counted(len(self), 'message')} of {self._bytes} bytes to send: at most {self.max_messages} of "
             f"{self.max_bytes} bytes may"
         )
 

@@ -16,6 +16,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from container.common import interruptions
+from container.common.values import counted
 
 _PATIENCE_NS = 50_000_000
 _PAUSE_NS = 1_000_000_000
@@ -82,7 +83,7 @@ def _print(line: bytes, descriptor: int) -> None:
     output = _outputs.setdefault(descriptor, _Output())
     notice = b"\n" if output.is_cut else b""
     if output.lost_count > 0:
-        notice += f"{output.lost_count} lines were lost or cut here: nobody read them in time\n".encode()
+        notice += f"{counted(output.lost_count, 'line')} lost or cut here: nobody read them in time\n".encode()
     text = b"%b%b\n" % (notice, line)
     now_ns = time.monotonic_ns()
     deadline_ns = now_ns + _PATIENCE_NS if now_ns >= output.impatient_until_ns else now_ns

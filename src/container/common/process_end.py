@@ -126,7 +126,7 @@ def _close_stage(stage: Stage, *, is_skipped: bool) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            report("error", "%r was not closed in order: %s", owner, message_of(error))
+            report("error", "%r was not closed cleanly: %s", owner, message_of(error))
 
 
 def _forget() -> None:

@@ -44,6 +44,11 @@ def suggestion(name: object, known: Iterable[str], otherwise: str) -> str:
     return f"see {otherwise}"
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """A number and what it counts, for a report: ``1 fault``, ``2,000 faults``. ``plural`` is for what takes no s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def whole_number(text: str) -> int | None:
     """The number that decimal digits stand for, with or without a sign; None when the text is something else.
 

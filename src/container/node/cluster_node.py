@@ -366,7 +366,7 @@ class ClusterNode:
         try:
             self.close()
         except Exception as error:
-            report("error", "the node was not closed in order: %s", message_of(error))
+            report("error", "the node was not closed cleanly: %s", message_of(error))
 
     def _await_leader(self, timeout: float | None) -> None:
         if timeout is None:

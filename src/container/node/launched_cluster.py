@@ -32,7 +32,7 @@ _PORT_MAX = 65_535
 class LaunchedCluster(NativeCluster):
     """A cluster on this machine, each member a process with ``aeron-cluster node``; :meth:`launch` starts one.
 
-    A context manager; :meth:`close` ends all members in order. :attr:`members` has a handle to each, with
+    A context manager; :meth:`close` shuts all members down cleanly. :attr:`members` has a handle to each, with
     ``member_id``, ``is_leader``, ``kill()``, ``stop()`` and ``restart()``; :attr:`leader` is the one that leads.
 
     Attributes:

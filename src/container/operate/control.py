@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from container.common.aeron_defaults import CounterType
-from container.common.values import shown, whole_number
+from container.common.values import counted, shown, whole_number
 from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import RecordingLogEntry
 from container.operate.answers import Answer, NoFactsError, RefusedError, known, named, text
@@ -363,7 +363,9 @@ def validate_running(path: Path, limit_s: float, confirm: Confirm) -> Answer:
     lost = lost_snapshots(path, entries)
     if not lost:
         return unchanged(cluster_dir, len(entries))
-    confirm(f"let the node invalidate {len(lost)} entries of snapshots that its archive does not have")
+    confirm(
+        f"let the node invalidate {counted(len(lost), 'entry', 'entries')} of snapshots that its archive does not have"
+    )
     try:
         backup = back_up(cluster_dir / RECORDING_LOG_NAME)
     except OSError as error:
@@ -379,7 +381,8 @@ def validate_running(path: Path, limit_s: float, confirm: Confirm) -> Answer:
             break
         if time.monotonic() > deadline_s:
             raise RefusedError(
-                f"{len(left)} of {len(lost)} entries are still valid after {limit_s:g} s: see the errors"
+                f"still valid after {limit_s:g} s: {len(left)} of {counted(len(lost), 'entry', 'entries')}; "
+                "see the errors"
             )
         time.sleep(_PAUSE_S)
     invalidated = [entry for entry in entries if entry.is_valid and not after.get(entry.entry_index, entry).is_valid]

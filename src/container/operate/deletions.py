@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from container.common import aeron_defaults
+from container.common.values import counted
 from container.errors import ArchiveError, ContainerError, RecordingError
 from container.files.catalog import RecordingDescriptor, read_catalog
 from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLogEntry, in_order
@@ -63,7 +64,7 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
     is_running = _runs(path, cluster_dir)
     _check_same_node(cluster_dir, archive_dir)
     confirm(
-        f"delete {len(recording_ids)} recordings of snapshots in front of {found.log_position} from the "
+        f"delete {counted(len(recording_ids), 'recording')} of snapshots in front of {found.log_position} from the "
         f"archive of {archive_dir}, and keep the newest {kept_count}"
     )
     before = _length_of_files(archive_dir)
@@ -74,8 +75,8 @@ def delete_snapshots(path: Path, kept_count: int, limit_s: float, confirm: Confi
         invalidated = _invalidate(path, limit_s, is_running=is_running)
     except ContainerError as error:
         raise ArchiveError(
-            f"{len(deleted)} recordings are deleted, and their entries in the recording log still count: {error}; mend "
-            "that, then run `recording-log validate`"
+            f"deleted {counted(len(deleted), 'recording')}, but the recording log still has entries of them: {error}; "
+            "mend that, then run `recording-log validate`"
         ) from error
     return Answer(_deletion(archive_dir, deleted, invalidated, freed_bytes=before - _length_of_files(archive_dir)))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from container.common.values import counted
 from container.operate.node_metrics import COMMIT_POSITION, ERRORS, MAX_CYCLE, SESSIONS, Metric, NodeSample
 
 COLUMNS = ("NODE", "MEMBER", "ROLE", "STATE", "TERM", "COMMITTED", "BEHIND", "PER S", "SESS", "ERR", "CYCLE")
@@ -108,7 +109,7 @@ def details(found: NodeSample, timer_count: int | None) -> list[str]:
         last = "no snapshot"
     else:
         to_replay = "" if position is None else f", {size(max(0, position - snapshot.log_position))} of log since"
-        timers = "" if timer_count is None else f", {timer_count} timers in it"
+        timers = "" if timer_count is None else f", {counted(timer_count, 'timer')} in it"
         last = f"last at {snapshot.log_position}{timers}{to_replay}"
     cycles = [f"{sample.labels[-1]} {duration(sample.value)}" for sample in found.samples if sample.metric == MAX_CYCLE]
     errors = [f"{sample.labels[-1]} {sample.value:.0f}" for sample in found.samples if sample.metric == ERRORS]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from container.common.regular_files import open_regular
+from container.common.values import counted
 from container.errors import ClusterError, RecordingError
 from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import (
@@ -190,7 +191,7 @@ def sort(path: Path, confirm: Confirm) -> Answer:
     if ordered == entries:
         return unchanged(cluster_dir, len(entries))
     check_stopped(cluster_dir)
-    confirm(f"sort the {len(entries)} entries of {cluster_dir / RECORDING_LOG_NAME}")
+    confirm(f"sort the {counted(len(entries), 'entry', 'entries')} of {cluster_dir / RECORDING_LOG_NAME}")
     return _changed(cluster_dir, entries, [], lambda path: _write_entries(path, ordered))
 
 
@@ -207,7 +208,7 @@ def seed(path: Path, confirm: Confirm) -> Answer:
     check_stopped(cluster_dir)
     confirm(
         f"keep the snapshot at log position {snapshot[0].log_position} alone, as position 0, and drop the other "
-        f"{len(entries) - len(snapshot)} entries of {cluster_dir / RECORDING_LOG_NAME}"
+        f"{counted(len(entries) - len(snapshot), 'entry', 'entries')} of {cluster_dir / RECORDING_LOG_NAME}"
     )
     kept = [replace(entry, term_base_log_position=0, log_position=0) for entry in reversed(snapshot)]
     return _changed(cluster_dir, entries, [], lambda path: _write_entries(path, kept))
@@ -227,7 +228,10 @@ def invalidate_latest_snapshot(path: Path, confirm: Confirm) -> Answer:
     invalidated = [entry for entry in entries if entry.is_valid and not after.get(entry.entry_index, entry).is_valid]
     if not invalidated:
         return unchanged(cluster_dir, len(entries), exit_code=1)
-    confirm(f"invalidate the snapshot at log position {invalidated[0].log_position} ({len(invalidated)} entries)")
+    confirm(
+        f"invalidate the snapshot at log position {invalidated[0].log_position} "
+        f"({counted(len(invalidated), 'entry', 'entries')})"
+    )
     return _changed(cluster_dir, entries, invalidated, _invalidate_latest)
 
 
@@ -253,7 +257,7 @@ def validate(path: Path, confirm: Confirm) -> Answer:
     lost = lost_snapshots(path, entries)
     if not lost:
         return unchanged(cluster_dir, len(entries))
-    confirm(f"invalidate {len(lost)} entries of snapshots that the archive does not have")
+    confirm(f"invalidate {counted(len(lost), 'entry', 'entries')} of snapshots that the archive does not have")
     kept = [replace(entry, is_valid=entry.is_valid and entry not in lost) for entry in entries]
     return _changed(cluster_dir, entries, lost, lambda path: _write_entries(path, kept))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from container.common.values import counted
 from container.pipeline.audit import AuditReport, MemberSummary
 from container.pipeline.pictures import Axis, Bar, Chart, Lane, Mark, Picture, Steps, Style, duration_text, time_text
 from container.pipeline.report import Report
@@ -60,7 +61,7 @@ def add_audit(page: Report, report: AuditReport) -> None:
         page.heading("Timer lateness")
         late_ms = sorted(1000 * ticks / report.ticks_per_second for ticks in report.timer_lateness)
         page.text(
-            f"A snapshot has {len(late_ms):,} timers. Half of them expired within "
+            f"A snapshot has {counted(len(late_ms), 'timer')}. Half of them expired within "
             f"{duration_text(1000 * late_ms[len(late_ms) // 2])} of the deadline, and all within "
             f"{duration_text(1000 * late_ms[-1])}."
         )
@@ -83,8 +84,8 @@ def members_picture(report: AuditReport) -> Picture:
     legend += [("snapshot", "snapshot"), ("finding", "finding")]
     states = ", ".join(f"{one.name}: {one.state}" for one in report.checks)
     description = (
-        f"{len(report.terms):,} terms and {len(report.members):,} members over log positions {begin:,} to {end:,}. "
-        f"Checks: {states}. The tables below have the same."
+        f"{counted(len(report.terms), 'term')} and {counted(len(report.members), 'member')} "
+        f"over log positions {begin:,} to {end:,}. Checks: {states}. The tables below have the same."
     )
     places = report.open_sessions
     ends = [position for position, _ in places[1:]] + [end]
@@ -113,7 +114,7 @@ def lateness_picture(late_ms: Sequence[float], tick_ms: float) -> Picture:
         counts[min(int(max(late, 0.0) / width), len(counts) - 1)] += 1
     points = [(index * width, (index + 1) * width, float(number)) for index, number in enumerate(counts)]
     axis = Axis("number", 0, width * len(counts), "milliseconds of cluster time after the deadline")
-    description = f"{len(late_ms):,} timers, all of them within {duration_text(1000 * late_ms[-1])} of the deadline."
+    description = f"{counted(len(late_ms), 'timer')}, all within {duration_text(1000 * late_ms[-1])} of the deadline."
     return Picture("Timer lateness", description, axis, charts=[Chart("Timers", [Steps("timers", points)])])
 
 

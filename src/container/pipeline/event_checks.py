@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from container.common.values import counted
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
 from container.pipeline.log_bytes import AuditedMember
 from container.pipeline.rows import core_count, fold_view, read_view, task_count, total_of
@@ -143,7 +144,7 @@ def check_sessions(
     finally:
         sessions.unpersist()
     opens, closes, messages = (int(value or 0) for value in totals)
-    summary = f"{opens:,} sessions were opened and {closes:,} closed; {messages:,} messages came from clients"
+    summary = f"{counted(opens, 'session')} opened, {closes:,} closed; {counted(messages, 'message')} from clients"
     found = [*holes, *findings, *differences]
     return check("sessions", summary, found, len(holes) + count + difference_count)
 
@@ -319,8 +320,8 @@ def check_timers(
     finally:
         pairs.unpersist()
     summary = (
-        f"{counts[0]:,} timers expired; of {counts[1]:,} that snapshots have, {late_count:,} expired in time order "
-        f"and {counts[2]:,} were cancelled or rescheduled"
+        f"{counted(counts[0], 'timer')} expired; of {counts[1]:,} that snapshots have, {late_count:,} expired in time "
+        f"order and {counts[2]:,} were cancelled or rescheduled"
     )
     return check("timers", summary, [*holes, *too_early, *forgotten], len(holes) + finding_count), lateness
 

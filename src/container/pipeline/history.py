@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from container.common.values import shown
+from container.common.values import counted, shown
 from container.errors import RecordingError
 from container.pipeline.event_checks import ITEM_COLUMNS
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
@@ -430,7 +430,7 @@ def check_snapshots(
         if not is_invalid_now(row.member_id, row.log_position)
     ]
     count = len({(entry.log_position, entry.service_id) for entry in entries})
-    summary = f"{count} snapshots were compared by all that they hold"
+    summary = f"compared {counted(count, 'snapshot')} by their whole content"
     return check("snapshots", summary, findings, len(findings) + unlisted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from container.common.values import counted
 from container.errors import RecordingError
 from container.pipeline.findings import Check, Finding, check
 from container.pipeline.history import SnapshotRow
@@ -20,7 +21,7 @@ def check_members(members: Sequence[AuditedMember], snapshots: Sequence[Snapshot
     findings = [*_clusters(members), *_ends(members, committed)]
     for member in members:
         findings += _begin(member, snapshots)
-    summary = f"{len(members)} members, whose log is committed to {committed:,}: what each of them has of it"
+    summary = f"{counted(len(members), 'member')}, whose log is committed to {committed:,}: what each of them has of it"
     return check("members", summary, findings)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from container.common.loggers import print_notice
-from container.common.values import shown
+from container.common.values import counted, shown
 from container.errors import ConfigurationError, ContainerError
 from container.settings.arguments import add_log_level, number, path, seconds
 from container.settings.setting import MAX_SERVICE_COUNT
@@ -221,8 +221,8 @@ def _ingest(spark: SparkSession, options: argparse.Namespace) -> None:
     for key, member in sorted(manifest.members.items()):
         covered = ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered)
         name = "the cluster's log" if key == ANY else f"the log of member {key}"
-        print(f"{name}: {f'positions {covered}' if covered else 'nothing yet'}; {len(member.gaps)} gaps")
-    print(f"{manifest.row_count} rows in {manifest.file_count} files of {options.table}")
+        print(f"{name}: {f'positions {covered}' if covered else 'nothing yet'}; {counted(len(member.gaps), 'gap')}")
+    print(f"{counted(manifest.row_count, 'row')} in {counted(manifest.file_count, 'file')} of {options.table}")
 
 
 def _add_table(parser: argparse.ArgumentParser, *formats: str, default: str | None = None) -> None:
@@ -277,7 +277,7 @@ class _IngestProgress:
         if manifest.batch_id < 0:
             _note(f"no batch yet{state}")
             return
-        _note(f"batch {manifest.batch_id}: {manifest.row_count} rows, positions {positions}{state}")
+        _note(f"batch {manifest.batch_id}: {counted(manifest.row_count, 'row')}, positions {positions}{state}")
 
 
 @contextlib.contextmanager
@@ -317,7 +317,11 @@ def _compact(options: argparse.Namespace) -> None:
         before, after = compact_delta(options.table)
     else:
         before, after = compact_iceberg(lambda: _session(options), str(options.table))
-    print(f"{before} files of {options.table} are {after} now" if before else f"{options.table} has nothing to compact")
+    print(
+        f"{options.table}: {counted(before, 'file')} before, {after:,} now"
+        if before
+        else f"{options.table} has nothing to compact"
+    )
 
 
 # audit
@@ -526,7 +530,7 @@ def _ship(options: argparse.Namespace) -> None:
             print(fault)
         if faults:
             raise ContainerError(
-                f"{len(faults)} objects of {options.to} are missing or damaged: move damaged ones away, and ship "
+                f"{options.to}: {counted(len(faults), 'object')} missing or damaged: move damaged ones away, and ship "
                 "again; where the member no longer has what is missing, ship it to an empty place"
             )
         print(f"{options.to} is whole: log positions {manifest.start_position} to {manifest.end_position}")
@@ -534,7 +538,7 @@ def _ship(options: argparse.Namespace) -> None:
 
     def show(done: Pass) -> None:
         _note(
-            f"log shipped to {done.end_position} of {done.committed_position}; {done.copied_count} objects, "
+            f"log shipped to {done.end_position} of {done.committed_position}; {counted(done.copied_count, 'object')}, "
             f"{done.copied_length} bytes copied, {done.taken_over_count} taken over"
         )
 

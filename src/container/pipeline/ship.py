@@ -22,6 +22,7 @@ from msgspec import structs
 
 from container.common.regular_files import open_regular, read_at, read_regular
 from container.common.slow_answers import said_when_slow
+from container.common.values import counted
 from container.errors import ConfigurationError, ContainerError, RecordingError, RecordingUnavailableError
 from container.files.catalog import NULL_POSITION, RecordingDescriptor, read_catalog
 from container.files.directories import RemoteDirectory, SegmentReader
@@ -469,7 +470,7 @@ def check_place(place: Place, report: Callable[[str], None] = lambda line: None)
         every = [*manifest.metadata, *manifest.log, *manifest.snapshots]
         for index, one in enumerate(every):
             if time.monotonic() > next_s:
-                report(f"{index} of {len(every)} objects checked, {len(faults)} faults")
+                report(f"{index} of {len(every)} objects checked, {counted(len(faults), 'fault')}")
                 next_s = time.monotonic() + 10
             with said_when_slow(_log, f"{place.name}: read {one.path}"):
                 if place.digest(one.path, one.length) == one.sha256:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from container.common.values import counted
 from container.pipeline.pictures import (
     TIME_STEPS,
     Axis,
@@ -175,9 +176,7 @@ def add_timeline(page: Report, found: Analytics, round_trips: Sequence[RoundTrip
         page.text(sentence)
     if damage:
         count = found.damage.count()
-        page.text(
-            f"{_counted(count, 'place')} of the log {'is' if count == 1 else 'are'} damaged and left out.", "fail"
-        )
+        page.text(f"{counted(count, 'place')} of the log {'is' if count == 1 else 'are'} damaged and left out.", "fail")
     members = sorted({row.member_id for row in found.members.collect() if row.member_id is not None})
     picture = picture_of(
         bins,
@@ -356,7 +355,7 @@ def _bars(terms: Sequence[Term], leader: int | None) -> list[Bar]:
             one.began,
             one.ended,
             f"term {one.leadership_term_id}",
-            f"term {one.leadership_term_id}, {one.messages:,} messages, {span_text(one.began, one.ended)}",
+            f"term {one.leadership_term_id}, {counted(one.messages, 'message')}, {span_text(one.began, one.ended)}",
         )
         for one in terms
         if one.leader_member_id == leader
@@ -379,8 +378,9 @@ def _has_service(bins: Sequence[Bin]) -> bool:
 
 def _bin_text(one: Bin, width: int) -> str:
     return (
-        f"{time_text(one.begin)} UTC, {duration_text(width)}: {one.client_messages:,} messages from clients, "
-        f"{one.service_messages:,} from services, {one.timers:,} timers, {one.open_sessions:,} open sessions"
+        f"{time_text(one.begin)} UTC, {duration_text(width)}: {counted(one.client_messages, 'message')} from clients, "
+        f"{one.service_messages:,} from services, {counted(one.timers, 'timer')}, "
+        f"{counted(one.open_sessions, 'open session')}"
     )
 
 
@@ -389,11 +389,11 @@ def _activity(bins: Sequence[Bin]) -> str:
     micros, width = bins[-1].last - bins[0].first, bins[0].end - bins[0].begin
     begin = f"from {span_text(bins[0].first, bins[-1].last)}"
     if not micros:
-        return f"The log has {_counted(count, 'message')}, at {time_text(bins[0].first)} UTC."
+        return f"The log has {counted(count, 'message')}, at {time_text(bins[0].first)} UTC."
     most = max(bins, key=lambda one: one.client_messages + one.service_messages)
     rate = (most.client_messages + most.service_messages) * _SECOND / width
     return (
-        f"The log has {_counted(count, 'message')} in {duration_text(micros)}, {begin}: "
+        f"The log has {counted(count, 'message')} in {duration_text(micros)}, {begin}: "
         f"{count * _SECOND / micros:,.3g} per second on average, at most {rate:,.3g} over {duration_text(width)}."
     )
 
@@ -404,7 +404,7 @@ def _leaders(terms: Sequence[Term], all_terms: int) -> str:
     *most, last = leaders[:8] + (["others"] if len(leaders) > 8 else []) or ["a member that the log does not name"]
     who = f"members {', '.join(map(str, most))} and {last}" if most else f"member {last}" if leaders else last
     some = f"{len(terms):,} of " if len(terms) < all_terms else ""
-    text = f"{some}{_counted(all_terms, 'term')}, led by {who}"
+    text = f"{some}{counted(all_terms, 'term')}, led by {who}"
     if not changes:
         return f"{text}: the leader did not change."
     one, other = max(changes, key=lambda pair: pair[1].began - pair[0].ended)
@@ -437,7 +437,7 @@ def _lateness_text(timers: DataFrame) -> str:
     early = f" {row.early:,} expired before their deadline." if row.early else ""
     return (
         f"Timer lateness: median {duration_text(1000 * row['median'])}, at most {duration_text(1000 * row['max'])}, of "
-        f"{_counted(row['count'], 'timer')} whose deadline a snapshot has; no other deadlines are recorded.{early}"
+        f"{counted(row['count'], 'timer')} whose deadline a snapshot has; no other deadlines are recorded.{early}"
     )
 
 
@@ -448,9 +448,5 @@ def _round_trip_text(round_trips: Sequence[RoundTrip]) -> str:
     late = micros[min(len(micros) - 1, len(micros) * 99 // 100)]
     return (
         f"Round trip, as the clients measured it: median {duration_text(median(micros))}, 99 % within "
-        f"{duration_text(late)}, at most {duration_text(micros[-1])}, of {_counted(len(micros), 'answered request')}."
+        f"{duration_text(late)}, at most {duration_text(micros[-1])}, of {counted(len(micros), 'answered request')}."
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,14 +1,14 @@
 """A cluster's files as tables to read: the log, snapshots, recording log and catalog of a member.
 
 :func:`read` yields Arrow record batches of a *view* (see :data:`VIEWS` and :mod:`container.recordings.views`);
-:func:`open_reader` has them as a stream for DuckDB and Polars; :func:`plan` and :func:`read_partition` do the same in
-parts that can be read in parallel. Nothing here writes to,
-locks or maps a member's files, so a running member may be read.
+:func:`open_reader` returns them as a stream for DuckDB and Polars; :func:`plan` and :func:`read_partition` do the same
+in parts that can be read in parallel. Nothing here writes, locks or maps a member's files, so the member may be
+running.
 
 :mod:`container.replay.execution` runs a service again over the log, and :mod:`container.replay.diff` two versions
 of one.
 
-Reading rows needs pyarrow, which the extra ``spark`` brings. The modules are loaded when they are first used: an
+Reading rows needs pyarrow, which the extra ``recordings`` installs. The modules are loaded when they are first used: an
 archive needs a few of the small ones, and no tables.
 """
 

@@ -1,1 +1,1 @@
-"""A recorded log, executed again by the real agent; and where two executions differ."""
+"""Run the real agent over a recorded log again, and find where two runs differ."""

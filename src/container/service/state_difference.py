@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from container.common.differences import first_difference, shown_apart
+from container.common.values import counted
 from container.errors import SnapshotError
 from container.snapshots import decode_states
 
@@ -26,4 +27,4 @@ def state_difference(
         if message != other_message:
             left, right = shown_apart(message, other_message)
             return f"Message {index} of the snapshot: {left} {run}, {right} {now}."
-    return f"The snapshot has {len(one)} messages {run}, {len(other)} {now}."
+    return f"The snapshot has {counted(len(one), 'message')} {run}, {len(other)} {now}."

@@ -5,7 +5,7 @@
 to the test. :mod:`container.testing.checks` finds what would let replicas diverge. They need no extra and no driver.
 
 The process side needs the extra ``cluster`` (``pip install "aeron-cluster-container[cluster]"``) and never loads the
-Aeron C library. Its modules stand in :mod:`container.testing.processes`:
+Aeron C library. Its modules are in :mod:`container.testing.processes`:
 
 - :mod:`container.testing.node`: a member of a cluster, Java's ``ClusteredMediaDriver``, as a process.
 - :mod:`container.testing.native_node`: a member without Java, as a process.

@@ -12,7 +12,7 @@ from typing import Any
 from container.api import TimeUnit
 from container.common.error_texts import message_of
 from container.common.object_path import load_object, search_current_directory
-from container.common.values import shown
+from container.common.values import counted, shown
 from container.errors import ConfigurationError
 from container.recordings import open_member
 from container.testing.lives import GeneratedLife, RecordedLife
@@ -170,7 +170,7 @@ def _checks(
     def memory() -> str:
         if options.recording is None and (messages := options.memory_messages) is not None:
             growth = checks.check_memory(service, lives[0], messages=messages)
-            return f"{growth} bytes more in the second half of {messages} messages"
+            return f"{growth} bytes more in the second half of {counted(messages, 'message')}"
         if options.life is None and options.recording is None:
             return f"{checks.check_memory(service, lives[0])} bytes more after 50 lives"
         if options.life is not None:
@@ -196,7 +196,7 @@ def _checks(
             simulate(service, seed=seed, payloads=sent, time_unit=TimeUnit.MILLIS).delivered
             for seed in range(1, options.simulations + 1)
         )
-        return f"{delivered} events delivered in {options.simulations} clusters"
+        return f"{counted(delivered, 'event')} delivered in {counted(options.simulations, 'cluster')}"
 
     yield "traffic", traffic
     yield "replays", partial(over_lives, checks.check_replays, "states compared")

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from container.common import forks
 from container.common.aeron_defaults import CounterType
+from container.common.values import counted
 from container.errors import ContainerError
 from container.files.cnc_file import CncFile
 from container.testing.processes.endpoints import (
@@ -263,7 +264,7 @@ class LocalMember:
             ContainerError: their number is another one.
         """
         if len(services) != len(self._services):
-            raise ContainerError(f"{len(services)} services: the node expects {len(self._services)}")
+            raise ContainerError(f"{counted(len(services), 'service')}: the node expects {len(self._services)}")
         self._services = tuple(services)
 
     def wipe(self) -> None:

@@ -17,6 +17,7 @@ from typing import Self
 from container.api import Role
 from container.common import forks
 from container.common.aeron_defaults import LOG_STREAM_ID, CounterType
+from container.common.values import counted
 from container.errors import ContainerError
 from container.files.cnc_file import (
     CncFile,
@@ -708,7 +709,7 @@ class Node:
         Raises:
             TimeoutError, ProcessEndedError: it does not lead, or it or one of its services ended.
         """
-        what = f"member {self.member_id} to lead, with its {self.service_count} services"
+        what = f"member {self.member_id} to lead, with its {counted(self.service_count, 'service')}"
         wait_until(lambda: self.is_leader, limit_s, what, [*self._parts, *self.services])
 
     def await_state(self, state: ModuleState, limit_s: float = 30.0) -> None:

@@ -304,7 +304,7 @@ def wait_until[T](
     what: str,
     processes: Iterable[Process] = (),
 ) -> T:
-    """Call ``predicate`` again and again until it returns something true, and return that.
+    """Call ``predicate`` repeatedly until it returns a true value, and return that value.
 
     Args:
         predicate: what to try; what it raises is raised.

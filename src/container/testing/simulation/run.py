@@ -13,7 +13,7 @@ import msgspec
 
 from container.api import TimeUnit
 from container.common.differences import NOTHING, shown_apart
-from container.common.values import shown
+from container.common.values import counted, shown
 from container.errors import ConfigurationError, ContainerError, ForkedError
 from container.settings.callback_errors import HALT
 from container.testing.memory.memory_member import Service, ServiceFactory
@@ -169,8 +169,9 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
         given.pop("payloads", None)  # they are in the plan
         script = script_of(plan, finding, **given)
         lines = [*story.lines, "", cluster.describe()] if again.finding is not None else []
-        shrunk = f"{plan.members} members, {len(plan.operations)} operations and {len(plan.faults)} faults"
-        report = report_of(finding, plan.seed, f"{shrunk} in {runs} runs", lines, script, repeats)
+        members, operations = counted(plan.members, "member"), counted(len(plan.operations), "operation")
+        shrunk = f"{members}, {operations} and {counted(len(plan.faults), 'fault')}"
+        report = report_of(finding, plan.seed, f"{shrunk} in {counted(runs, 'run')}", lines, script, repeats)
         return SimulationFailure(report, seed=plan.seed, plan=plan, finding=finding, script=script)
 
     def _native_failure(self, plan: NativePlan, first: Finding) -> SimulationFailure:
@@ -193,7 +194,9 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
         repeats = again.finding is not None and again.finding == self._run_native(plan, probe_every).finding
         finding = again.finding or first
         script = script_of(plan, finding, consensus=NATIVE, **self._given())
-        shrunk = f"{plan.members} members and {len(plan.operations)} steps in {runs} runs"
+        shrunk = (
+            f"{counted(plan.members, 'member')} and {counted(len(plan.operations), 'step')} in {counted(runs, 'run')}"
+        )
         lines = again.result.log[-STORY_LINES:] if again.finding is not None else []
         report = report_of(finding, plan.seed, shrunk, lines, script, repeats)
         return SimulationFailure(report, seed=plan.seed, plan=plan, finding=finding, script=script)

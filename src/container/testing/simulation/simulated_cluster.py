@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from container.api import CloseReason, TimeUnit
 from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.common.differences import shown_apart
-from container.common.values import shown
+from container.common.values import counted, shown
 from container.settings.callback_errors import HALT
 from container.testing.memory.memory_log import MemoryLog
 from container.testing.memory.memory_member import Service
@@ -215,7 +215,8 @@ class SimulatedCluster:
         leader = "none" if self.reign is None else self.reign.leader.id
         return (
             f"leader {leader}, log to {self.log.tail_position}, committed to {self.commit_position}, "
-            f"{len(self.waiting)} operations wait; " + "; ".join(member.describe() for member in self.members)
+            f"{counted(len(self.waiting), 'operation')} waiting; "
+            + "; ".join(member.describe() for member in self.members)
         )
 
     def find(self, oracle: str, text: str, member: SimulatedMember | None = None, log_position: int = -1) -> None:
