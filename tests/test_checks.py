@@ -153,7 +153,7 @@ def test_astate_difference_of_other_bytes_is_named_by_its_place() -> None:
     assert text.startswith("Message 1 of the snapshot: b'")
     assert "one' from byte 85 on in the other run, b'" in text
     assert text.endswith("other' from byte 85 on now.")
-    assert state_difference([same], [same, same]) == "The snapshot has 1 messages in the other run, 2 now."
+    assert state_difference([same], [same, same]) == "The snapshot has 1 message in the other run, 2 now."
 
 
 class Messages:
