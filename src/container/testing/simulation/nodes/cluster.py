@@ -107,7 +107,15 @@ ALLOCATED, RECORDING_POSITION = 1, 100
 """A state of a counter, and the type of those of recordings."""
 LOOK_TURNS = 64
 """Counters of recordings are looked for again once in as many turns."""
-FIRST_PARK_NS, LONGEST_PARK_NS, PARK_FACTOR = MS, 32 * MS, 4
+FIRST_PARK_NS, LONGEST_PARK_NS = MS, 32 * MS
+"""A member without work looks again after the first, and then each time after the longest: what comes wakes it."""
+STREAK_NS, STREAK_TURNS, LONGEST_STREAK_NS = 1_000, 4, 16 * MS
+"""A turn of one that works without a pause takes the first at least, twice that after so many turns, and so on.
+
+It never takes more than the last; what comes wakes it meanwhile.
+"""
+CLIENTS_PARK_NS = 30 * MS
+"""The mean time until clients look again for whom nothing has come."""
 WAKE_NS = 20_000
 MOST_CLIENTS = 4
 FEWEST_MEMBERS, MOST_MEMBERS = 3, 7
@@ -543,11 +551,12 @@ class Member(SimulatedNode[NativePlan]):
             cost_ns = cluster.draws.delay_ns(_COST + self.member_id, self.turns, least_us * 1_000, mean_us * 1_000)
             self._streak += 1
             # A member that asks for votes sends, and so works, in each turn until all are there to hear it.
-            self._due(self._busy_until_ns + max(cost_ns, min(MS, 1_000 * self._streak)))
+            least_ns = min(STREAK_NS << min(self._streak // STREAK_TURNS, 16), LONGEST_STREAK_NS)
+            self._due(self._busy_until_ns + max(cost_ns, least_ns))
         else:
             self._streak = 0
             self._due(self._busy_until_ns + self._park_ns)
-            self._park_ns = min(PARK_FACTOR * self._park_ns, LONGEST_PARK_NS)
+            self._park_ns = LONGEST_PARK_NS
 
     def _on_latency(self, kind: str, length: int) -> None:
         if self.slow_until_ns > 0 and self.slow_until_ns > self.cluster.time.now_ns and kind in SLOW_CALLS:
@@ -1119,7 +1128,7 @@ class ClusterWorld(ABC):
                 client.end()
                 self.clients.remove(client)
         self._client_turns += 1
-        self._clients_are_due(now_ns + self.draws.delay_ns(_CLIENTS, self._client_turns, MS, 10 * MS))
+        self._clients_are_due(now_ns + self.draws.delay_ns(_CLIENTS, self._client_turns, MS, CLIENTS_PARK_NS))
 
     # Reports of members.
 
