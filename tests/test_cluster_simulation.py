@@ -509,7 +509,7 @@ def test_the_others_have_a_leader_while_one_stays_away(world: World) -> None:
 def test_others_that_have_no_leader_are_seen(world: World) -> None:
     for member in world.members:
         if not member.is_leading:
-            member.paused_until_ns = world.time.now_ns + 10**12
+            member.schedule.paused_until_ns = world.time.now_ns + 10**12
     with pytest.raises(Violation, match=r"^liveness: a leader without m\d did not come within "):
         world._check_core(Drawn())
 
@@ -538,7 +538,7 @@ def test_bytes_that_an_archive_counts_and_has_not_are_seen(world: World) -> None
 def test_without_peace_nothing_settles(world: World) -> None:
     world._heal = lambda: None  # type: ignore[method-assign]
     for member in world.members:
-        member.paused_until_ns = world.time.now_ns + 10**12
+        member.schedule.paused_until_ns = world.time.now_ns + 10**12
         member.wake()
     with pytest.raises(Violation, match="^liveness: a session did not come within "):
         world.finish()
@@ -568,13 +568,13 @@ def test_a_finding_is_shown_with_as_few_members_as_have_it(monkeypatch: pytest.M
 def test_a_slow_disk_keeps_its_member(world: World) -> None:
     member = next(each for each in world.members if not each.is_leading)
     member.slow_until_ns, member.slow_mean_ns = world.time.now_ns + 10**10, 10**9
-    begin_ns, turns = world.time.now_ns, member.turns
+    begin_ns, turns = world.time.now_ns, member.schedule.turns
     while member.slow_calls == 0:
         world._do_connect(random.Random(1))
         world.run_for(100)
         assert world.time.now_ns < begin_ns + 5 * 10**9, "the disk was never written to"
-    assert member._busy_until_ns > world.time.now_ns
-    until_ns, turns = member._busy_until_ns, member.turns
+    assert member.schedule.busy_until_ns > world.time.now_ns
+    until_ns, turns = member.schedule.busy_until_ns, member.schedule.turns
     member.wake()
     world.run_for((until_ns - world.time.now_ns) // 10**6 - 1)
-    assert member.turns == turns
+    assert member.schedule.turns == turns

@@ -24,7 +24,15 @@ from container.testing.simulation.nodes.shorter import shorter
 from tests.seeds import DAY, drawn, of_day
 from tests.sim import __main__ as command
 from tests.sim import archive_run, archive_world, cluster_run, node_run, node_world
-from tests.sim.exam import ARCHIVE_FAULTS, CLUSTER_FAULTS, FAULTS, NODE_FAULTS, ROOT, read_faults
+from tests.sim.exam import (
+    ARCHIVE_FAULTS,
+    CLUSTER_FAULTS,
+    FAULTS,
+    NODE_FAULTS,
+    ROOT,
+    read_directed_faults,
+    read_faults,
+)
 
 
 class Subject(NamedTuple):
@@ -108,7 +116,7 @@ CLUSTER = Subject(
     "cluster",
     cluster_run,
     cluster,
-    seeds=40,
+    seeds=200,
     drawn=0,
     of_day=20,
     slow_of_day=100,
@@ -122,8 +130,8 @@ CLUSTER = Subject(
         **dict.fromkeys(("suspensions", "faults", "clock steps"), 2),
         **dict.fromkeys(("parts lost", "kills of all", "logs without their begin"), 1),
         **dict.fromkeys(("slow disks", "leaders whose clock is ahead", "images lost", "gaps closed late"), 2),
-        "answers": 500,
-        "settled": 40,
+        "answers": 1_500,
+        "settled": 200,
     },
     repeated=20,
     planted=(RecordingLog, "commit_log_position"),
@@ -288,7 +296,7 @@ def test_the_command_runs_seeds_in_processes(
     ("path", "least"), [(FAULTS, 16), (ARCHIVE_FAULTS, 20), (NODE_FAULTS, 8), (CLUSTER_FAULTS, 10)]
 )
 def test_all_faults_of_the_exam_can_be_planted(path: Path, least: int) -> None:
-    faults = read_faults(path)
+    faults = [*read_faults(path), *read_directed_faults(path)]
     assert len({fault.name for fault in faults}) == len(faults) >= least
     for fault in faults:
         texts: dict[str, str] = {}
@@ -296,3 +304,6 @@ def test_all_faults_of_the_exam_can_be_planted(path: Path, least: int) -> None:
             text = texts.get(edit.file) or (ROOT / edit.file).read_text()
             texts[edit.file] = edit.applied(text)
             assert texts[edit.file] != text
+        if fault.test:
+            file, _, name = fault.test.partition("::")
+            assert f"\ndef {name}(" in (ROOT / file).read_text()

@@ -896,6 +896,33 @@ def test_news_wake_a_host() -> None:
     assert len(woken) == 2
 
 
+def test_what_is_read_wakes_a_host_whose_publication_waits_for_it_alone() -> None:
+    world = FabricWorld()
+    woken: list[int] = []
+    driver = world.fabric.host("c", wake=lambda: woken.append(world.time.now_ns))
+    publication = seam.add_publication(driver.connect(), TO_B, 1, exclusive=True)
+    subscription = world.subscribe("b", TO_B)
+    world.run_until(lambda: seam.is_connected(publication))
+    world.run(50 * MS)
+    woken.clear()
+    for _ in range(20):
+        assert seam.offer(publication, bytes(1000)) > 0
+        world.run(10 * MS)
+        assert read(subscription)
+    world.run(50 * MS)
+    assert woken == []
+    for _ in range(3):  # what is sent makes room as well
+        while offer(publication, bytes(1000)) != "BACK_PRESSURED":
+            assert seam.position(publication) < 3 * TERM, "it is never held up"
+        world.run(50 * MS)
+    assert offer(publication, bytes(1000)) == "BACK_PRESSURED"
+    woken.clear()
+    while read(subscription):
+        world.run(10 * MS)
+    assert woken
+    assert offer(publication, bytes(1000)) == "ok"
+
+
 # The production client
 
 

@@ -1,20 +1,23 @@
 """The exam of the simulator, ``./run sim exam``: faults of faults.toml, planted one by one into a copy of the core.
 
 Each must be found within 1,000 seeds, in three disjoint ranges. A table says at which seed it was, and by which oracle.
+Seeds hardly meet those of "directed". Each of them names a test, which must fail with the fault and pass without.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,19 +64,30 @@ class Fault:
     edits: tuple[Edit, ...]
     seeds: int = SEEDS
     """Within how many it must be found."""
+    test: str = ""
+    """The test that finds it in place of seeds, as pytest names it."""
 
 
 def read_faults(path: Path = FAULTS) -> list[Fault]:
-    """The faults of a file."""
-    entries = tomllib.loads(path.read_text())["fault"]
+    """The faults of a file that seeds must find."""
+    return _read(path, "fault")
+
+
+def read_directed_faults(path: Path = FAULTS) -> list[Fault]:
+    """The faults of a file that directed tests find."""
+    return _read(path, "directed")
+
+
+def _read(path: Path, table: str) -> list[Fault]:
     return [
         Fault(
             entry["name"],
-            tuple(entry["oracles"]),
+            tuple(entry.get("oracles", ())),
             tuple(Edit(**edit) for edit in entry["edit"]),
             entry.get("seeds", SEEDS),
+            entry.get("test", ""),
         )
-        for entry in entries
+        for entry in tomllib.loads(path.read_text()).get(table, [])
     ]
 
 
@@ -164,20 +178,38 @@ def find_in_world(world: str, first: int, seeds: int) -> int:
     return 0
 
 
-def take(
-    fault: Fault, firsts: Sequence[int], seeds: int, *, world: str = "", by_states: bool = False
-) -> list[tuple[int, str, str]]:
-    """Plant a fault, and look for it in each range."""
+@contextlib.contextmanager
+def planted(fault: Fault) -> Iterator[None]:
+    """Plant a fault in the copy meanwhile."""
     originals = {edit.file: (COPY / edit.file).read_text() for edit in fault.edits}
     try:
         for edit in fault.edits:
             path = COPY / edit.file
             path.write_text(edit.applied(path.read_text()))
         build()
-        return [find(first, seeds, world=world, by_states=by_states) for first in firsts]
+        yield
     finally:
         for file, text in originals.items():
             (COPY / file).write_text(text)
+
+
+def take(
+    fault: Fault, firsts: Sequence[int], seeds: int, *, world: str = "", by_states: bool = False
+) -> list[tuple[int, str, str]]:
+    """Plant a fault, and look for it in each range."""
+    with planted(fault):
+        return [find(first, seeds, world=world, by_states=by_states) for first in firsts]
+
+
+def passes(test: str) -> bool:
+    """Run a test of the copy; return whether it passes. Raise SystemExit where it does not run."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    done = subprocess.run(
+        command, cwd=COPY, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(COPY / "src")}
+    )
+    if done.returncode > 1:
+        raise SystemExit(f"exam: {test} does not run:\n{done.stdout}{done.stderr}")
+    return done.returncode == 0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -198,7 +230,10 @@ def main(arguments: Sequence[str]) -> int:
         History.reads_along = not options.states
         return find_here(options.find, options.seeds, world=options.world)
     known = read_faults(FILES[options.world])
-    faults = [fault for fault in known if not options.words or any(word in fault.name for word in options.words)]
+    faults, directed = (
+        [fault for fault in each if not options.words or any(word in fault.name for word in options.words)]
+        for each in (known, read_directed_faults(FILES[options.world]))
+    )
     firsts = FIRSTS[: options.ranges]
     prepare_copy()
     missed = 0
@@ -215,10 +250,20 @@ def main(arguments: Sequence[str]) -> int:
             f"({time.monotonic() - begin:.0f} s)",
             flush=True,
         )
+    for fault in directed:
+        with planted(fault):
+            is_found = not passes(fault.test)
+        missed += not is_found
+        print(f"{'found ' if is_found else 'MISSED'} by a directed test  {fault.name}: {fault.test}", flush=True)
     build()
+    for fault in directed:
+        if not passes(fault.test):
+            missed += 1
+            print(f"fails without a fault: {fault.test}")
     clean = find(FIRSTS[0], 200, world=options.world)
     print(f"without a fault: {'a finding: ' + clean[2] if clean[1] else 'nothing in 200 seeds'}")
-    print(f"{len(faults) - missed} of {len(faults)} faults found")
+    count = len(faults) + len(directed)
+    print(f"{count - missed} of {count} faults found")
     return 1 if missed or clean[1] else 0
 
 

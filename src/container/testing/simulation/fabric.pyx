@@ -263,7 +263,8 @@ cdef class Link:
         # At the sender: all is read, or will fit, up to there.
         if self.source.has_gone():
             return
-        is_news = limit > self.status_limit or not self.is_live()
+        # A publisher waits for it where it could publish nothing until now.
+        is_news = not self.is_live() or self.source.stream.log.position() >= self.source.limit()
         self.status_ns = self.source.host.fabric.time.now_ns
         self.status_limit = max(self.status_limit, limit)
         self.source.update_limit()

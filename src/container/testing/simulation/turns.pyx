@@ -2,17 +2,25 @@
 
 A service may wait inside its turn: it runs on a stack of its own, a :class:`Strand`.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from container.agent.agent cimport Agent
 from container.common.sealed cimport hide, seal
-from container.testing.simulation.virtual_time cimport NodeClock
+from container.testing.simulation.scheduler cimport Scheduler
+from container.testing.simulation.virtual_time cimport Draws, NodeClock
 from container.transport.counters cimport Counters
 
 import greenlet
 
 cdef enum:
     UNWINDINGS_MAX = 100
+    WAKE_NS = 20_000                        # from what wakes a node to its turn
+    PARK_NS = 32_000_000                    # from a turn without work to the next: what comes wakes a node before
+    # A turn of a node that works without a pause takes the first at least, twice that after so many turns, and so on.
+    STREAK_NS = 1_000
+    STREAK_TURNS = 4
+    STREAK_DOUBLINGS_MAX = 16
+    STREAK_NS_MAX = 16_000_000
 
 cdef object _current = greenlet.getcurrent
 
@@ -141,14 +149,12 @@ cdef class NodeTurns:
         self._counter_ids = list(counter_ids)
         self._values = [None] * len(self._counter_ids)
 
-    def take(self, int order):
-        """Give each part a turn, in the order of that number; return how much was done (int).
-
-        Raise what a part raises while the storage lives.
-        """
+    cdef int take(self, uint64_t order) except? -1:
+        # Give each part a turn, in the order of that number; how much was done. Raise what a part raises while the
+        # storage lives.
         cdef int work_count = 0, index
         cdef Part part
-        for index in <tuple> self._orders[order]:
+        for index in <tuple> self._orders[<Py_ssize_t> (order % <uint64_t> len(self._orders))]:
             if self._storage.is_dead:
                 break
             part = <Part> self._parts[index]
@@ -162,8 +168,8 @@ cdef class NodeTurns:
                     raise
         return work_count
 
-    def has_news(self):
-        """Whether a counter, or whether the consensus module has a leader, has changed since the last call (bool)."""
+    cdef bint has_news(self) except -1:
+        # Has a counter changed since the last call, or whether the consensus module has a leader?
         cdef Part module = <Part> self._parts[1]
         cdef bint has_leader = module.agent.has_leader
         cdef bint is_new = has_leader != self._had_leader
@@ -177,8 +183,8 @@ cdef class NodeTurns:
                 is_new = True
         return is_new
 
-    def has_ended(self):
-        """Whether a part has ended (bool)."""
+    cpdef bint has_ended(self) noexcept:
+        """Whether a part has ended."""
         cdef Part part
         for part in self._parts:
             if part.agent._is_closed:
@@ -223,5 +229,104 @@ cdef class NodeTurns:
                 part.strand.kill()
 
 
+cdef class NodeSchedule:
+    """When a node takes its turns: soon again where it has worked, after a while where not, and when it is woken.
+
+    Args:
+        node: has ``on_turn(work_count, has_news)``, which calls :meth:`go_on`. It is called after each turn after which
+            there is something to look at. Has ``errors`` (list), ``turns_left``, ``disk_ns`` (int) and ``cluster``.
+        scheduler: of the world.
+        draws: of the world.
+        order_stream: of the draws of orders of parts (int).
+        cost_stream: of the draws of how long turns take (int).
+        least_ns: of a turn that does something (int).
+        mean_ns: the same in the mean (int).
+
+    ``paused_until_ns`` (int) is until when it has no turns, and ``busy_until_ns`` (int) until when its disk keeps it.
+    ``turns`` (int) counts those of all lives.
+    """
+    cdef object _node
+    cdef Scheduler _scheduler
+    cdef Draws _draws
+    cdef uint64_t _order_stream
+    cdef uint64_t _cost_stream
+    cdef int64_t _least_ns
+    cdef int64_t _mean_ns
+    cdef NodeTurns _parts                   # of this life, None while the node is down
+    cdef uint64_t _number                   # of the turn that is due: no other one is taken
+    cdef int64_t _due_ns
+    cdef int64_t _streak                    # turns without a pause
+    cdef public int64_t paused_until_ns
+    cdef readonly int64_t busy_until_ns
+    cdef readonly uint64_t turns
+
+    def __init__(self, node not None, Scheduler scheduler not None, Draws draws not None, *, uint64_t order_stream,
+                 uint64_t cost_stream, int64_t least_ns, int64_t mean_ns):
+        self._node, self._scheduler, self._draws = node, scheduler, draws
+        self._order_stream, self._cost_stream = order_stream, cost_stream
+        self._least_ns, self._mean_ns = least_ns, mean_ns
+
+    def begin(self, NodeTurns parts not None):
+        """A life begins, with these parts: they have their first turn at once."""
+        self._parts = parts
+        self._due(self._scheduler.time.now_ns)
+
+    def end(self):
+        """The life has ended."""
+        self._parts = None
+
+    def wake(self):
+        """Something has come for one of its parts."""
+        cdef int64_t due_ns = max(self._scheduler.time.now_ns + WAKE_NS, self.busy_until_ns)
+        if self._parts is not None and self._due_ns > due_ns:
+            self._due(due_ns)
+
+    def go_on(self, bint has_worked, int64_t busy_ns):
+        """Its turn has ended; its disk keeps it for so long."""
+        cdef int64_t cost_ns, least_ns
+        self.busy_until_ns = self._scheduler.time.now_ns + busy_ns
+        if not has_worked:
+            self._rest()
+            return
+        cost_ns = self._draws.delay_ns(self._cost_stream, self.turns, self._least_ns, self._mean_ns)
+        self._streak += 1
+        # A member that asks for votes sends, and so works, in each turn until all are there to hear it.
+        least_ns = min(
+            <int64_t> STREAK_NS << min(self._streak // STREAK_TURNS, STREAK_DOUBLINGS_MAX), <int64_t> STREAK_NS_MAX)
+        self._due(self.busy_until_ns + max(cost_ns, least_ns))
+
+    cdef int _rest(self) except -1:
+        self._streak = 0
+        return self._due(self.busy_until_ns + PARK_NS)
+
+    cdef int _due(self, int64_t time_ns) except -1:
+        self._number += 1
+        self._due_ns = max(time_ns, self.paused_until_ns)
+        return self._scheduler.add(self._due_ns, self._on_turn, (self._number,))
+
+    def _on_turn(self, uint64_t number):
+        cdef NodeTurns parts = self._parts
+        cdef int64_t now_ns = self._scheduler.time.now_ns
+        cdef int work_count
+        cdef bint is_dead, has_news
+        if number != self._number or parts is None:
+            return
+        if now_ns < self.paused_until_ns:
+            self._due(self.paused_until_ns)
+            return
+        self.turns += 1
+        node = self._node
+        node.disk_ns = 0
+        work_count = parts.take(self._draws._draw(self._order_stream, self.turns))
+        is_dead = parts._storage.is_dead
+        has_news = not is_dead and parts.has_news()
+        if (is_dead or work_count > 0 or has_news or parts.has_ended() or node.errors or node.turns_left > 0
+                or node.disk_ns > 0 or node.cluster.history.has_states):
+            node.on_turn(work_count, has_news)
+        else:
+            self.busy_until_ns = now_ns
+            self._rest()
+
+
 hide((Part,))
-seal((Strand, NodeTurns))
+seal((Strand, NodeTurns, NodeSchedule))

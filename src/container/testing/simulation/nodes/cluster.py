@@ -78,7 +78,7 @@ from container.testing.simulation.nodes.recorded import (
 from container.testing.simulation.nodes.shorter import shorter
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.taps import Taps
-from container.testing.simulation.turns import NodeTurns, Strand
+from container.testing.simulation.turns import NodeSchedule, NodeTurns, Strand
 from container.testing.simulation.virtual_time import Draws, NodeClock, ParkingIdleStrategy, Trace, VirtualTime
 from container.transport.idle_strategy import IdleStrategy
 
@@ -107,8 +107,10 @@ ALLOCATED, RECORDING_POSITION = 1, 100
 """A state of a counter, and the type of those of recordings."""
 LOOK_TURNS = 64
 """Counters of recordings are looked for again once in as many turns."""
-FIRST_PARK_NS, LONGEST_PARK_NS, PARK_FACTOR = MS, 32 * MS, 4
-WAKE_NS = 20_000
+CLIENTS_PARK_NS = 30 * MS
+"""The mean time until clients look again for whom nothing has come."""
+CLIENTS_WAKE_NS = 20_000
+"""The time from what comes for a client to the turn of all of them."""
 MOST_CLIENTS = 4
 FEWEST_MEMBERS, MOST_MEMBERS = 3, 7
 SHRINK_RUNS = 100
@@ -308,20 +310,21 @@ class Member(SimulatedNode[NativePlan]):
         self.is_up = False
         self._parts: NodeTurns | None = None
         """The parts of this life, while it is up."""
-        self.turns = 0
-        self.paused_until_ns = 0
-        self.slow_mean_ns, self.slow_calls, self._disk_ns = 0, 0, 0
+        self.slow_mean_ns, self.slow_calls, self.disk_ns = 0, 0, 0
         """A slow disk: the time of a call, how many there were, and the time of those of this turn."""
+        least_us, mean_us = plan.turn_us
+        self.schedule = NodeSchedule(
+            self,
+            cluster.scheduler,
+            cluster.draws,
+            order_stream=_ORDER + member_id,
+            cost_stream=_COST + member_id,
+            least_ns=least_us * 1_000,
+            mean_ns=mean_us * 1_000,
+        )
         self.committed = 0
         self.committed_in_life = 0
         """Up to where its consensus module has committed in this life; :attr:`committed` is of all lives."""
-        self._turn = 0
-        self._due_ns = 0
-        self._busy_until_ns = 0
-        """Until then its disk keeps it."""
-        self._park_ns = FIRST_PARK_NS
-        self._streak = 0
-        """Turns without a pause."""
         self._counter_ids: dict[str, int] = {}
         self._election_state = 0
         self._taps: Taps | None = None
@@ -362,7 +365,8 @@ class Member(SimulatedNode[NativePlan]):
             boot_ns=self.random.randrange(1, 1 << 40),
             drift_ppm=plan.drifts_ppm[number],
         )
-        self.driver = cluster.fabric.host(self.host, clock=self.node_clock, wake=self.wake, counters_capacity=1024)
+        wake = self.schedule.wake
+        self.driver = cluster.fabric.host(self.host, clock=self.node_clock, wake=wake, counters_capacity=1024)
 
     def _archive_settings(self) -> dict[str, Any]:
         return {
@@ -439,7 +443,7 @@ class Member(SimulatedNode[NativePlan]):
         self.is_up = True
         self.stats["starts"] += 1
         self.cluster.check_member(self)
-        self._due(self.cluster.time.now_ns)
+        self.schedule.begin(self._parts)
 
     def _on_failed_start(self, error: Exception) -> None:
         if not (self.is_faulty or isinstance(error, MarkFileError)):
@@ -465,8 +469,8 @@ class Member(SimulatedNode[NativePlan]):
     def bury(self, *, is_in_order: bool = False) -> None:
         """Clear away an ended node; an operator starts it again in a while."""
         self.is_up = False
+        self.schedule.end()
         self.calls_left = self.turns_left = -1
-        self._turn += 1
         if self._parts is not None:
             self._parts.kill()
         self.fault, self.disk.capacity = None, CAPACITY
@@ -497,30 +501,12 @@ class Member(SimulatedNode[NativePlan]):
 
     def wake(self) -> None:
         """Something has come for one of its parts."""
-        now_ns = self.cluster.time.now_ns
-        self._park_ns = FIRST_PARK_NS
-        due_ns = max(now_ns + WAKE_NS, self._busy_until_ns)
-        if self.is_up and self._due_ns > due_ns:
-            self._due(due_ns)
+        self.schedule.wake()
 
-    def _due(self, time_ns: int) -> None:
-        self._turn += 1
-        self._due_ns = max(time_ns, self.paused_until_ns)
-        self.cluster.scheduler.at(self._due_ns, self._on_turn, self._turn)
-
-    def _on_turn(self, number: int) -> None:
-        if number != self._turn or not self.is_up:
-            return
-        cluster, life = self.cluster, self.life
-        now_ns = cluster.time.now_ns
-        if now_ns < self.paused_until_ns:
-            self._due(self.paused_until_ns)
-            return
-        self.turns += 1
-        self._disk_ns = 0
-        parts = self._parts
+    def on_turn(self, work_count: int, has_news: bool) -> None:
+        """Look at what a turn has done."""
+        life, parts = self.life, self._parts
         assert parts is not None
-        work = parts.take(cluster.draws.below(_ORDER + self.member_id, self.turns, len(life.orders)))
         if not life.storage.is_dead and self.turns_left > 0:
             self.turns_left -= 1
             if self.turns_left == 0:
@@ -529,31 +515,20 @@ class Member(SimulatedNode[NativePlan]):
             self.bury()
             return
         # A service that waits has done something, and has not ended its turn.
-        if parts.has_news() or work > 0 or cluster.history.has_states:
-            self.observe(has_sent=work > 0)
+        if has_news or work_count > 0 or self.cluster.history.has_states:
+            self.observe(has_sent=work_count > 0)
             self._crash_soon_in_election()
         if self.errors:
             self._check_errors()
         if parts.has_ended():
             self._check_parts()
-        self._busy_until_ns = now_ns + self._disk_ns
-        if work > 0:
-            least_us, mean_us = cluster.plan.turn_us
-            self._park_ns = FIRST_PARK_NS
-            cost_ns = cluster.draws.delay_ns(_COST + self.member_id, self.turns, least_us * 1_000, mean_us * 1_000)
-            self._streak += 1
-            # A member that asks for votes sends, and so works, in each turn until all are there to hear it.
-            self._due(self._busy_until_ns + max(cost_ns, min(MS, 1_000 * self._streak)))
-        else:
-            self._streak = 0
-            self._due(self._busy_until_ns + self._park_ns)
-            self._park_ns = min(PARK_FACTOR * self._park_ns, LONGEST_PARK_NS)
+        self.schedule.go_on(work_count > 0, self.disk_ns)
 
     def _on_latency(self, kind: str, length: int) -> None:
         if self.slow_until_ns > 0 and self.slow_until_ns > self.cluster.time.now_ns and kind in SLOW_CALLS:
             # The node's next turn comes that much later; time stands still during a turn.
             self.slow_calls += 1
-            self._disk_ns += self.cluster.draws.delay_ns(_DISK + self.member_id, self.slow_calls, 0, self.slow_mean_ns)
+            self.disk_ns += self.cluster.draws.delay_ns(_DISK + self.member_id, self.slow_calls, 0, self.slow_mean_ns)
         super()._on_latency(kind, length)
 
     def step(self) -> None:
@@ -664,7 +639,7 @@ class Member(SimulatedNode[NativePlan]):
         """Its archive has in its files all that its counters count, and has forced it where that is promised."""
         counters = self.driver.counters
         state = self.value("election_state")
-        if self.turns % LOOK_TURNS == 0 or state != self._election_state:
+        if self.schedule.turns % LOOK_TURNS == 0 or state != self._election_state:
             for counter_id in range(seam.counter_capacity(counters)):
                 record = seam.counter_record(counters, counter_id)
                 if record["state"] == 0:
@@ -830,6 +805,7 @@ class Member(SimulatedNode[NativePlan]):
     def switch_off(self) -> None:
         """The run is over."""
         self.is_up = False
+        self.schedule.end()
         if not self.life.storage.is_dead:
             self.life.storage.kill(self.draws)
         for client in self.life.clients:
@@ -1097,8 +1073,8 @@ class ClusterWorld(ABC):
         return f"m{member.member_id} {state} " + " ".join(str(member.value(name)) for name in names) + f" {events}"
 
     def _wake_clients(self) -> None:
-        if self._clients_due_ns > self.time.now_ns + WAKE_NS:
-            self._clients_are_due(self.time.now_ns + WAKE_NS)
+        if self._clients_due_ns > self.time.now_ns + CLIENTS_WAKE_NS:
+            self._clients_are_due(self.time.now_ns + CLIENTS_WAKE_NS)
 
     def _clients_are_due(self, time_ns: int) -> None:
         self._clients_due += 1
@@ -1119,7 +1095,7 @@ class ClusterWorld(ABC):
                 client.end()
                 self.clients.remove(client)
         self._client_turns += 1
-        self._clients_are_due(now_ns + self.draws.delay_ns(_CLIENTS, self._client_turns, MS, 10 * MS))
+        self._clients_are_due(now_ns + self.draws.delay_ns(_CLIENTS, self._client_turns, MS, CLIENTS_PARK_NS))
 
     # Reports of members.
 
@@ -1357,7 +1333,7 @@ class ClusterWorld(ABC):
 
     def _do_pause(self, draw: random.Random) -> None:
         if member := self._pick(draw):
-            member.paused_until_ns = self.time.now_ns + draw.choice([50, 300, 900, 3_000]) * MS
+            member.schedule.paused_until_ns = self.time.now_ns + draw.choice([50, 300, 900, 3_000]) * MS
             self.stats["pauses"] += 1
 
     def _do_part(self, draw: random.Random) -> None:
@@ -1444,7 +1420,7 @@ class ClusterWorld(ABC):
         follower = self._leader()
         if fate == "stays alone" and follower is not None and follower is not leader:
             # So it may lead again, with what it has taken back.
-            follower.paused_until_ns = self.time.now_ns + 3_000 * MS
+            follower.schedule.paused_until_ns = self.time.now_ns + 3_000 * MS
             self.run_for(4_000)
 
     def _do_mute(self, draw: random.Random) -> None:
@@ -1500,7 +1476,7 @@ class ClusterWorld(ABC):
         if leader is None:
             return
         if draw.random() < 0.5:
-            leader.paused_until_ns = self.time.now_ns + draw.choice([1_500, 3_000]) * MS
+            leader.schedule.paused_until_ns = self.time.now_ns + draw.choice([1_500, 3_000]) * MS
         else:
             leader.kill(is_power_cut=draw.random() < 0.5 and leader.may_lose_power)
         self.run_for(1_000 + draw.randrange(150))
@@ -1630,7 +1606,7 @@ class ClusterWorld(ABC):
         # One that starts gives up after ten seconds, so it is only cut off.
         is_begun = outside.is_up and module is not None and module.is_running and module.context.agent.has_leader
         if draw.random() < 0.5 and is_begun:
-            outside.paused_until_ns = self.time.now_ns + 10 * LEADER_LIMIT_MS * MS
+            outside.schedule.paused_until_ns = self.time.now_ns + 10 * LEADER_LIMIT_MS * MS
         else:
             self.fabric.partition([[outside.host], [CLIENT_HOST, *(each.host for each in core)]])
 
@@ -1643,7 +1619,7 @@ class ClusterWorld(ABC):
 
         self.await_(is_led, LEADER_LIMIT_MS, f"a leader without m{outside.member_id}")
         self.stats["leaders without one member"] += 1
-        outside.paused_until_ns = 0
+        outside.schedule.paused_until_ns = 0
         outside.wake()
         self._heal_network()
 
@@ -1651,7 +1627,7 @@ class ClusterWorld(ABC):
         self.is_healing = True
         for member in self.members:
             member.calls_left = member.turns_left = -1
-            member.paused_until_ns = member.slow_until_ns = 0
+            member.schedule.paused_until_ns = member.slow_until_ns = 0
             member.fault, member.disk.capacity = None, CAPACITY
             if member.is_up and (member.is_faulty or member.is_incomplete):
                 member.kill()
