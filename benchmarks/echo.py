@@ -169,6 +169,10 @@ MANY = 100
 """Sessions over IPC above which their log buffers are the shortest."""
 
 
+OPENING_S = 0.2
+"""How long each session may take to open: with thousands a round through all of them takes long."""
+
+
 class LoadClient:
     """Java's client on a node."""
 
@@ -183,8 +187,8 @@ class LoadClient:
         )
         self._expect("READY")
 
-    def _expect(self, word: str) -> None:
-        if (line := self._process.read_line(LIMIT_S)) != word:
+    def _expect(self, word: str, limit_s: float = LIMIT_S) -> None:
+        if (line := self._process.read_line(limit_s)) != word:
             raise RoundFailed(f"the load said {line!r} in place of {word!r}\n{self._process.tail()}")
 
     def run(self, load: Load, during: AbstractContextManager[object] | None = None) -> dict[str, Any]:
@@ -193,7 +197,7 @@ class LoadClient:
         The messages, and nothing else of the load's, are sent and answered within ``during``.
         """
         self._process.write_line(f"{load.sessions} {load.messages} {load.length} {load.window}")
-        self._expect("OPEN")
+        self._expect("OPEN", LIMIT_S + OPENING_S * load.sessions)
         with during or nullcontext():
             self._process.write_line("GO")
             self._expect("DONE")
