@@ -10,7 +10,7 @@ from container.testing.memory.memory_transport import MemoryClient, MemoryPublic
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
-from container.transport.streams import Image, Subscription
+from container.transport.streams import Image, Publication, Subscription
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -63,7 +63,7 @@ class FabricWorld:
         return publication, subscription
 
 
-def offer(publication: MemoryPublication, data: bytes) -> str:
+def offer(publication: Publication, data: bytes) -> str:
     """Offer once, twice at the end of a term; the name of the result, ``ok`` for a position."""
     result = seam.offer(publication, data)
     if seam.result_name(result) == "ADMIN_ACTION":
