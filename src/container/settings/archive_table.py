@@ -274,7 +274,8 @@ class ArchiveSettings:
         "aeron.archive.threading.mode",
         "`SHARED`: the archive has a thread, which does everything. `INVOKER`: the caller's thread does.",
         SHARED,
-        allowed_text="SHARED or INVOKER; DEDICATED, upstream's default, is not offered: one thread does all here",
+        allowed_text="SHARED or INVOKER; DEDICATED, upstream's default, is not offered: "
+        "one thread does everything here",
         choices=(SHARED, INVOKER),
     )
     idle_strategy: str = shared.idle_strategy_field(
