@@ -337,9 +337,9 @@ cdef class MediaDriver:
     Its directory belongs to this user: others cannot look into it, and the group can read its counters and errors, but
     no traffic. For some milliseconds during its start, the umask of this process includes 027.
 
-    With ``threading="INVOKER"`` the caller runs it by :meth:`invoke`. If nobody does so for 20 to 40 ms, a native thread
-    runs it, so that a busy caller costs no client its driver. Aeron clients of this process invoke it while they wait
-    for it.
+    With ``threading="INVOKER"`` the caller runs it by :meth:`invoke`. If nobody does so for 20 to 40 ms, a native
+    thread runs it, so that a busy caller costs no client its driver. Aeron clients of this process invoke it while they
+    wait for it.
     """
 
     def __cinit__(self):
