@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from container.node.dev_reload import Sources
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.process import Process
 from tests.documents import ROOT
@@ -44,9 +45,9 @@ class Developer:
         command += ["--port", str(port), *arguments]
         self.process = Process("dev", command, directory=directory, environment=self.environment)
 
-    def write(self, step: str) -> None:
+    def write(self, step: str, first: str = "") -> None:
         new = self.directory / "edited.new"
-        new.write_text(SERVICE.replace("{step}", step))
+        new.write_text(first + SERVICE.replace("{step}", step))
         new.replace(self.directory / "edited.py")
 
     def reloaded(self, text: str) -> str:
@@ -97,6 +98,17 @@ def test_changed_code_takes_over_the_log_and_its_differences_are_said(developer:
     assert developer.send() == "40"
 
 
+def test_what_clients_send_during_a_reload_is_no_difference(developer: Developer) -> None:
+    assert developer.send() == "1"
+    slow_import = "import time\ntime.sleep(5)\n"  # so the log grows before the new code's replay
+    developer.write("1", slow_import)
+    while "reload: " not in developer.process.errors():
+        with suppress(subprocess.CalledProcessError):  # the node starts again
+            developer.send()
+    developer.reloaded("edited:Counter: the new code does what the old code did, up to log position ")
+    developer.await_ready(2)
+
+
 @pytest.mark.parametrize(
     ("step", "why"), [("(1", "SyntaxError: '(' was never closed"), ("'1'", "fails on the log: TypeError: unsupported")]
 )
@@ -127,6 +139,21 @@ def test_a_node_that_its_service_ends_starts_again_with_changed_code(developer: 
     developer.write("1")
     developer.await_ready(3)
     assert developer.send() == "3"
+
+
+def test_only_what_a_service_imports_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    texts = {"watched_service": "import watched_helper, os\n", "watched_helper": "from watched_rules import limit\n"}
+    for name, text in {**texts, "watched_rules": "limit = 1\n", "a_client": "import watched_service\n"}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    sources = Sources(["watched_service:Service"])
+    known = {"watched_service.py", "watched_helper.py", "watched_rules.py"}
+    assert {path.name for path in sources.files()} == known
+    (tmp_path / "watched_service.py").write_text("import watched_helper, (\n")  # being written
+    assert {path.name for path in sources.files()} == known
+    (tmp_path / "watched_service.py").write_text("import a_client\n")
+    assert {path.name for path in sources.files()} == {"watched_service.py", "a_client.py"}
 
 
 def test_several_members_are_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ taken: the old node keeps running.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import os
@@ -40,7 +41,7 @@ type Files = dict[Path, tuple[int, int]]
 
 
 class Sources:
-    """The files that services are made of: a module with those beside it, or a whole package."""
+    """The files that services are made of: a module with those beside it that it imports, or a whole package."""
 
     def __init__(self, services: Sequence[str]) -> None:
         """Find them.
@@ -50,6 +51,8 @@ class Sources:
         """
         self._packages: list[Path] = []
         self._modules: list[Path] = []
+        self._imports: dict[Path, tuple[tuple[int, int], set[str]]] = {}
+        """What a file imports, as it was with that time and length."""
         for service in services:
             name = service.partition(":")[0].partition(".")[0]
             spec = importlib.util.find_spec(name) if name else None
@@ -82,9 +85,27 @@ class Sources:
         for package in self._packages:
             yield from package.rglob("*.py")
         for module in self._modules:
-            yield module
-            if module.parent == Path.cwd().resolve():
-                yield from (path for path in module.parent.glob("*.py") if path != module)
+            yield from self._with_imports(module) if module.parent == Path.cwd().resolve() else [module]
+
+    def _with_imports(self, module: Path) -> list[Path]:
+        found = [module]
+        for path in found:  # which grows meanwhile
+            beside = (module.parent / f"{name}.py" for name in sorted(self._imported(path)))
+            found += [each for each in beside if each not in found and each.is_file()]
+        return found
+
+    def _imported(self, path: Path) -> set[str]:
+        """The modules that a file names in its imports; what it named before, while it is being written."""
+        known, names = self._imports.get(path, ((0, 0), set[str]()))
+        try:
+            status = path.stat()
+            now = status.st_mtime_ns, status.st_size
+            if now != known:
+                names = _imports(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            return names
+        self._imports[path] = now, names
+        return names
 
 
 class Reloader:
@@ -129,15 +150,18 @@ class Reloader:
         self._start(new)
 
     def _compare(self, new: Path) -> None:
+        end: int | None = None
         for service_id, service in enumerate(self._options.services):
             if (place := importlib.util.find_spec("pyarrow")) is None or self._old is None:
                 _check_import(new, service)
                 if place is None:
                     _say('what changes is not said: that needs pip install "aeron-cluster-container[recordings]"')
                 continue
+            if end is None:  # the same for both: the node may still run, and its log grows
+                end = _end_of_log(self._directory)
             rows = [self._copies / f"{service_id}.{name}.arrow" for name in ("old", "new")]
-            _replay(self._old, service, service_id, self._directory, rows[0], is_needed=False)
-            _replay(new, service, service_id, self._directory, rows[1], is_needed=True)
+            _replay(self._old, service, service_id, self._directory, end, rows[0], is_needed=False)
+            _replay(new, service, service_id, self._directory, end, rows[1], is_needed=True)
             _say_differences(service, *rows)
 
     def _start(self, code: Path | None = None) -> None:
@@ -213,6 +237,16 @@ def run_reloading(options: Namespace) -> None:
                     return
 
 
+def _imports(source: bytes) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
 def _environment(code: Path) -> dict[str, str]:
     """That of a process which finds the code first, whatever is saved meanwhile, then all that this one finds."""
     places = [str(code), str(Path.cwd()), *(place for place in sys.path if place)]
@@ -232,8 +266,16 @@ def _check_import(code: Path, service: str) -> None:
         raise ContainerError(failure)
 
 
-def _replay(code: Path, service: str, service_id: int, directory: Path, rows: Path, *, is_needed: bool) -> None:
-    failure = _run(code, [service, str(service_id), str(directory.resolve()), str(rows)])
+def _end_of_log(directory: Path) -> int:
+    from container.recordings import open_member
+
+    return open_member(directory, committed="recorded").log().log_range.committed_position
+
+
+def _replay(
+    code: Path, service: str, service_id: int, directory: Path, end: int, rows: Path, *, is_needed: bool
+) -> None:
+    failure = _run(code, [service, str(service_id), str(directory.resolve()), str(end), str(rows)])
     if failure and is_needed:
         raise ContainerError(failure)
 
@@ -258,7 +300,7 @@ def _say_differences(service: str, old_rows: Path, new_rows: Path) -> None:
     if len(actions) > _SHOWN_DIFFERENCES:
         _say(f"{service}: {len(actions) - _SHOWN_DIFFERENCES} more differences, up to log position {end}")
     if len(actions) < len(differences):
-        _say(f"{service}: the state at log position {differences[-1]['log_position']} is another one")
+        _say(f"{service}: the state at log position {differences[-1]['log_position']} differs")
 
 
 def _batches(rows: Path) -> list[Any]:
@@ -274,8 +316,8 @@ def _say(text: str) -> None:
     print(f"reload: {text}", file=sys.stderr, flush=True)
 
 
-def _write_rows(service: str, service_id: str = "0", directory: str = "", rows: str = "") -> None:
-    """Load a service; write what it does over a log, as rows of a replay."""
+def _write_rows(service: str, service_id: str = "0", directory: str = "", end: str = "0", rows: str = "") -> None:
+    """Load a service; write what it does over a log up to a log position, as rows of a replay."""
     load_object(service, "service")
     if not directory:
         return
@@ -284,7 +326,9 @@ def _write_rows(service: str, service_id: str = "0", directory: str = "", rows: 
     from container.replay.execution import replay, replay_schema
 
     with pyarrow.OSFile(rows, "wb") as file, pyarrow.ipc.new_stream(file, replay_schema()) as writer:
-        for batch in replay(directory, service, committed="recorded", service_id=int(service_id)):
+        for batch in replay(
+            directory, service, committed="recorded", service_id=int(service_id), end_position=int(end)
+        ):
             writer.write(batch)
 
 
