@@ -52,7 +52,7 @@ class Sources:
         self._packages: list[Path] = []
         self._modules: list[Path] = []
         self._imports: dict[Path, tuple[tuple[int, int], set[str]]] = {}
-        """What a file imports, as it was with that time and length."""
+        """The imports of each file, with the time and length that it had then."""
         for service in services:
             name = service.partition(":")[0].partition(".")[0]
             spec = importlib.util.find_spec(name) if name else None
