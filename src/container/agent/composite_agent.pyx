@@ -128,6 +128,13 @@ cdef class CompositeAgent(Agent):
                 work_count += part.take_again()
         return driver_work_count + work_count
 
+    cdef int _make_room(self) except -1:
+        # The parts read what a service has sent, and the driver lets it send as much again.
+        self._invoke_others()
+        self._is_driver_busy = True
+        self._invoke_driver()
+        return 0
+
     cdef int _invoke_driver(self) except? -1:
         cdef int64_t now_ns = self._clock.nano_time(), begin_ns
         cdef int work_count = 0, done, _turn
@@ -180,6 +187,10 @@ cdef class OthersIdleStrategy(IdleStrategy):
 
     cdef void reset(self) noexcept:
         self._inner.reset()
+
+    cdef bint run_others(self) except -1:
+        self._agent._make_room()
+        return True
 
     def __repr__(self):
         return f"{self._inner!r}, after the other parts of the node"

@@ -27,6 +27,7 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef Clock _clock
     cdef ServiceHandler _handler
     cdef IdleStrategy _idle_strategy
+    cdef int _sends                         # to sessions, since the other parts of its thread had a turn
     cdef IdleStrategy _cluster_idle             # idle_once() as a strategy
     cdef MarkFile _mark_file
     cdef SnapshotStore _snapshot_store
@@ -95,6 +96,8 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _slow_tick(self) except -1
     cdef int _check_client(self) except -1
     cdef int _invoke_client(self) except -1
+    cdef bint _session_makes_room(self) except -1
+    cdef bint _makes_room(self) except -1
     cdef int _idle(self, int work_count, bint works_in_background) except -1
     cdef int _poll_control(self) except -1
     cdef int _check_termination(self) except -1

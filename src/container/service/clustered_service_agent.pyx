@@ -37,7 +37,9 @@ from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.message_buffer cimport BufferClaim
 from container.transport.clocks cimport Clock
 from container.transport.counters cimport COUNTER_ALLOCATED
-from container.transport.frames cimport CLOSED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, FrameHeader
+from container.transport.frames cimport (
+    BACK_PRESSURED, CLOSED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, FrameHeader,
+)
 from container.transport.transport_seam cimport SnapshotReader, SnapshotWriter
 from container.transport.streams cimport Image, Publication, Subscription
 from container.transport.wait_reporter cimport WaitReporter
@@ -67,6 +69,8 @@ cdef enum:
     MARK_FILE_UPDATE_INTERVAL_MS = 1_000
     CLOSE_SESSION_ATTEMPTS = 3
     MAX_WORK_COUNT = 1_000_000              # of background work: sums stay far from what a C int holds
+    ROOM_ATTEMPTS = 8                       # the driver lets a publisher go on in steps
+    SENDS_BETWEEN_TURNS = 50                # as many messages as a turn of a part alone takes
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
     LOG_LOOK_INTERVAL_NS = 100_000_000      # between looks at whether the driver still has a log that does not appear
@@ -236,6 +240,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         cdef int work_count = 0
         cdef int polled
         self._duty_cycle_tracker.measure_and_begin(now_ns)
+        self._sends = 0
         try:
             if self._tick(now_ns):
                 work_count += self._poll_control()
@@ -1238,6 +1243,7 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6:
         cdef PyObject* publication = <PyObject*> (<ContainerClientSession> session)._publication   # borrowed
+        cdef int64_t result
         cdef size_t length = 0
         cdef size_t index
         self._check_valid_invocation()
@@ -1258,7 +1264,28 @@ cdef class ClusteredServiceAgent(EventHandler):
         self._put_session((<ContainerClientSession> session).id)
         vectors[0].data = self._session_header
         vectors[0].length = SESSION_HEADER_LENGTH
-        return (<Publication> publication).offer_vectors(vectors, count)
+        self._sends += 1
+        result = (<Publication> publication).offer_vectors(vectors, count)
+        if result == BACK_PRESSURED and self._session_makes_room():
+            result = (<Publication> publication).offer_vectors(vectors, count)
+        return result
+
+    cdef bint _session_makes_room(self) except -1:
+        # Not at each refusal: a client that does not read makes no room.
+        return self._sends >= SENDS_BETWEEN_TURNS and self._makes_room()
+
+    cdef bint _makes_room(self) except -1:
+        # A turn takes many messages. Where all parts share its thread, nobody else reads what the service sends, or
+        # makes room for more, until it ends.
+        self._sends = 0
+        try:
+            return self._idle_strategy.run_others()
+        except AgentTermination:
+            raise
+        except BaseException as error:
+            if self._parent_id != 0:
+                raise
+            raise AgentTermination(f"{type(error).__name__} while the agent sent: {error}") from error
 
     cdef int64_t _report_too_long(self, ContainerClientSession session, size_t length, int32_t limit) except? -6:
         # The other members cannot know this driver's sizes: an exception here would make their services differ.
@@ -1292,7 +1319,10 @@ cdef class ClusteredServiceAgent(EventHandler):
             publication = (<ContainerClientSession> session)._publication
         if SESSION_HEADER_LENGTH + length > publication.max_payload_length:
             return self._report_too_long(session, length, publication.max_payload_length)
+        self._sends += 1
         result = publication.try_claim(SESSION_HEADER_LENGTH + length, &claim)
+        if result == BACK_PRESSURED and self._session_makes_room():
+            result = publication.try_claim(SESSION_HEADER_LENGTH + length, &claim)
         if result > 0:
             self._put_session((<ContainerClientSession> session).id)
             memcpy(claim.data, self._session_header, sizeof(self._session_header))
@@ -1301,15 +1331,22 @@ cdef class ClusteredServiceAgent(EventHandler):
         return result
 
     cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6:
+        cdef int64_t result
+        cdef int attempts = 0
         self._check_valid_invocation()
         codec.session_message_header_put_cluster_session_id(self._session_header, self._service_id)
         vectors[0].data = self._session_header
         vectors[0].length = SESSION_HEADER_LENGTH
-        return self._proxy.offer_vectors(vectors, count)
+        result = self._proxy.offer_vectors(vectors, count)
+        while result == BACK_PRESSURED and attempts < ROOM_ATTEMPTS and self._makes_room():
+            attempts += 1
+            result = self._proxy.offer_vectors(vectors, count)
+        return result
 
     cdef int64_t claim(self, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
         cdef Claim claim
         cdef int64_t result
+        cdef int attempts = 0
         cdef Py_ssize_t limit
         self._check_valid_invocation()
         buffer_claim._check_free()
@@ -1321,6 +1358,9 @@ cdef class ClusteredServiceAgent(EventHandler):
                 f"a claim of {length} bytes is longer than the max_payload_length of {limit} bytes; a claim is one "
                 "frame: offer it instead")
         result = self._proxy.try_claim(SESSION_HEADER_LENGTH + length, &claim)
+        while result == BACK_PRESSURED and attempts < ROOM_ATTEMPTS and self._makes_room():
+            attempts += 1
+            result = self._proxy.try_claim(SESSION_HEADER_LENGTH + length, &claim)
         if result > 0:
             codec.session_message_header_put_cluster_session_id(self._session_header, self._service_id)
             memcpy(claim.data, self._session_header, sizeof(self._session_header))
@@ -1333,7 +1373,8 @@ cdef class ClusteredServiceAgent(EventHandler):
         if correlation_id == INT64_MAX or deadline == INT64_MAX:
             raise ValueError(f"schedule_timer({correlation_id}, {deadline}): 2**63 - 1 is not a correlation id and no "
                              "deadline, the consensus module uses it for 'none'")
-        if not self._proxy.schedule_timer(correlation_id, deadline):
+        if not (self._proxy.schedule_timer(correlation_id, deadline)
+                or (self._makes_room() and self._proxy.schedule_timer(correlation_id, deadline))):
             return self.request_failed("schedule_timer", correlation_id)
         if self._loose_ends is not None:
             self.request_sent("schedule_timer", correlation_id)
@@ -1341,7 +1382,8 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef bint send_cancel_timer(self, int64_t correlation_id) except -1:
         self._check_valid_invocation()
-        if not self._proxy.cancel_timer(correlation_id):
+        if not (self._proxy.cancel_timer(correlation_id)
+                or (self._makes_room() and self._proxy.cancel_timer(correlation_id))):
             return self.request_failed("cancel_timer", correlation_id)
         if self._loose_ends is not None:
             self.request_sent("cancel_timer", correlation_id)

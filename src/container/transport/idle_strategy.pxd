@@ -6,6 +6,8 @@ cdef class IdleStrategy:
     # Idle once when work_count <= 0, else reset. May raise when the idling also runs a duty (the cluster's own idle).
     cdef int idle(self, int work_count) except? -1
     cdef void reset(self) noexcept
+    # Give what else has its turns on this thread one, where there is such; was there any? May raise as idle() does.
+    cdef bint run_others(self) except -1
 
 
 cdef class NoOpIdleStrategy(IdleStrategy):

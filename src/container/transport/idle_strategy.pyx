@@ -40,6 +40,9 @@ cdef class IdleStrategy:
     cdef void reset(self) noexcept:
         pass
 
+    cdef bint run_others(self) except -1:
+        return False
+
 
 cdef class NoOpIdleStrategy(IdleStrategy):
     """Continues immediately and keeps the GIL: for agents that the caller drives by hand."""
