@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import FrameType
 
@@ -13,9 +15,11 @@ import pytest
 import container
 from container.aeron import MediaDriver
 from container.agent.composite_agent import CompositeAgent
+from container.api import ClientSession, Cluster, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.node.cluster_node import ClusterNode
 from container.node.shared_thread import SharedThread
+from container.testing.memory.transport_probe import result_name
 from container.testing.processes.endpoints import PortReservation
 from tests.cython_module import compile_module
 from tests.limits import LIMIT_S
@@ -24,6 +28,9 @@ from tests.services import Echo
 MESSAGES = 20
 TURNS = 200
 PAUSE_NS = 20_000
+BURST = 400
+
+type Launch = Callable[[container.ClusteredService], HandDriven]
 
 
 class Answers(EgressListener):
@@ -34,6 +41,26 @@ class Answers(EgressListener):
 
     def on_message(self, *_arguments: object) -> None:
         self.count += 1
+
+
+class Offering(container.ClusteredService):
+    """Tries once to answer each message, and once to send one to the cluster."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+
+    def on_start(self, cluster: Cluster, snapshot_image: object) -> None:
+        self.cluster = cluster
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: object
+    ) -> None:
+        if session is not None:
+            self._count("session", session.offer(bytes(1024)))
+            self._count("cluster", self.cluster.offer(bytes(100)))
+
+    def _count(self, kind: str, result: int) -> None:
+        self.results[f"{kind} {'sent' if result > 0 else result_name(result)}"] += 1
 
 
 class HandDriven:
@@ -71,7 +98,7 @@ class HandDriven:
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[HandDriven]:
+def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     def start(thread: SharedThread) -> None:
         thread.agent.on_start()
 
@@ -80,10 +107,19 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[HandDriven]:
 
     monkeypatch.setattr(SharedThread, "start", start)
     monkeypatch.setattr(ClusterNode, "_await_leader", await_leader)
-    ports = PortReservation()
-    with container.launch_node(Echo(), host="127.0.0.1", port=ports.take_row(5)) as launched:
-        yield HandDriven(launched)
-    ports.close()
+    with ExitStack() as stack:
+        ports = stack.enter_context(closing(PortReservation()))
+
+        def launch(service: container.ClusteredService) -> HandDriven:
+            launched = container.launch_node(service, host="127.0.0.1", port=ports.take_row(5))
+            return HandDriven(stack.enter_context(launched))
+
+        yield launch
+
+
+@pytest.fixture
+def node(launch: Launch) -> HandDriven:
+    return launch(Echo())
 
 
 def test_a_message_over_ipc_is_recorded_committed_and_answered_in_one_turn(node: HandDriven) -> None:
@@ -96,6 +132,19 @@ def test_a_message_over_ipc_is_recorded_committed_and_answered_in_one_turn(node:
             node.agent.do_work()
             client.poll_egress()
     assert answers.count == 1 + MESSAGES
+
+
+def test_a_turn_of_many_messages_refuses_none_of_a_service_that_tries_once(launch: Launch) -> None:
+    service = Offering()
+    node = launch(service)
+    answers = Answers()
+    with node.connect(answers) as client:
+        offered = 0
+        while offered < BURST and client.offer(b"message") > 0:
+            offered += 1
+        node.until(lambda: client.poll_egress(1_000) >= 0 and answers.count >= BURST, "all answers")
+    assert offered == BURST
+    assert service.results == {"session sent": BURST, "cluster sent": BURST}
 
 
 def test_an_empty_turn_calls_nothing_in_python(node: HandDriven) -> None:
