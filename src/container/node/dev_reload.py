@@ -158,7 +158,9 @@ class Reloader:
                     _say('what changes is not said: that needs pip install "aeron-cluster-container[recordings]"')
                 continue
             if end is None:  # the same for both: the node may still run, and its log grows
-                end = _end_of_log(self._directory)
+                from container.replay.execution import end_of_log  # needs pyarrow
+
+                end = end_of_log(self._directory, committed="recorded")
             rows = [self._copies / f"{service_id}.{name}.arrow" for name in ("old", "new")]
             _replay(self._old, service, service_id, self._directory, end, rows[0], is_needed=False)
             _replay(new, service, service_id, self._directory, end, rows[1], is_needed=True)
@@ -264,12 +266,6 @@ def _run(code: Path, arguments: Sequence[str]) -> str:
 def _check_import(code: Path, service: str) -> None:
     if failure := _run(code, [service]):
         raise ContainerError(failure)
-
-
-def _end_of_log(directory: Path) -> int:
-    from container.recordings import open_member
-
-    return open_member(directory, committed="recorded").log().log_range.committed_position
 
 
 def _replay(

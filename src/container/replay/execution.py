@@ -268,6 +268,15 @@ def replay(
         yield from replay_segment(segment, service, mode=mode, batch_rows=batch_rows, report_progress=report_progress)
 
 
+def end_of_log(path: str | Path, *, committed: str | int | None = None) -> int:
+    """Return up to which log position a member's log is committed now; with the arguments of ``open_member``.
+
+    Raises:
+        as :func:`~container.recordings.open_member` does; RecordingError: the log is not known, or damaged.
+    """
+    return open_member(path, committed=committed).log().log_range.committed_position
+
+
 def find_service(source: ServiceSource) -> Callable[[], object]:
     """Return the function that makes a service.
 
