@@ -69,7 +69,7 @@ cdef enum:
     MARK_FILE_UPDATE_INTERVAL_MS = 1_000
     CLOSE_SESSION_ATTEMPTS = 3
     MAX_WORK_COUNT = 1_000_000              # of background work: sums stay far from what a C int holds
-    ROOM_ATTEMPTS = 8                       # the driver lets a publisher go on in steps
+    ROOM_ATTEMPTS = 8                       # the driver moves a limit in steps
     SENDS_BETWEEN_TURNS = 50                # as many messages as a turn of a part alone takes
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
