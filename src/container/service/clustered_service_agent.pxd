@@ -97,7 +97,8 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _check_client(self) except -1
     cdef int _invoke_client(self) except -1
     cdef bint _session_makes_room(self) except -1
-    cdef bint _makes_room(self) except -1
+    cdef bint _makes_room(self, int* attempts) except -1
+    cdef int _end_for(self, object error, str doing) except -1
     cdef int _idle(self, int work_count, bint works_in_background) except -1
     cdef int _poll_control(self) except -1
     cdef int _check_termination(self) except -1

@@ -1220,13 +1220,15 @@ cdef class ClusteredServiceAgent(EventHandler):
             self._tick(now_ns)
             if self._is_service_active and works_in_background:
                 self._background_work(now_ns)
-        except AgentTermination:
-            raise
         except BaseException as error:
-            if self._parent_id != 0:
-                raise
-            raise AgentTermination(f"{type(error).__name__} while the agent idled: {error}") from error
+            self._end_for(error, "idled")
         return 0
+
+    cdef int _end_for(self, object error, str doing) except -1:
+        # In the middle of a callback nothing but an end may come from the other parts.
+        if self._parent_id != 0 or isinstance(error, AgentTermination):
+            raise error
+        raise AgentTermination(f"{type(error).__name__} while the agent {doing}: {error}") from error
 
     cdef inline int _check_valid_invocation(self) except -1:
         if self._lifecycle_callback != LIFECYCLE_NONE or this_thread() != self._owner_thread:
@@ -1272,20 +1274,20 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef bint _session_makes_room(self) except -1:
         # Not at each refusal: a client that does not read makes no room.
-        return self._sends >= SENDS_BETWEEN_TURNS and self._makes_room()
+        cdef int attempts = 0
+        return self._sends >= SENDS_BETWEEN_TURNS and self._makes_room(&attempts)
 
-    cdef bint _makes_room(self) except -1:
+    cdef bint _makes_room(self, int* attempts) except -1:
         # A turn takes many messages. Where all parts share its thread, nobody else reads what the service sends, or
         # makes room for more, until it ends.
+        if attempts[0] >= ROOM_ATTEMPTS:
+            return False
+        attempts[0] += 1
         self._sends = 0
         try:
             return self._idle_strategy.run_others()
-        except AgentTermination:
-            raise
         except BaseException as error:
-            if self._parent_id != 0:
-                raise
-            raise AgentTermination(f"{type(error).__name__} while the agent sent: {error}") from error
+            self._end_for(error, "sent")
 
     cdef int64_t _report_too_long(self, ContainerClientSession session, size_t length, int32_t limit) except? -6:
         # The other members cannot know this driver's sizes: an exception here would make their services differ.
@@ -1338,8 +1340,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         vectors[0].data = self._session_header
         vectors[0].length = SESSION_HEADER_LENGTH
         result = self._proxy.offer_vectors(vectors, count)
-        while result == BACK_PRESSURED and attempts < ROOM_ATTEMPTS and self._makes_room():
-            attempts += 1
+        while result == BACK_PRESSURED and self._makes_room(&attempts):
             result = self._proxy.offer_vectors(vectors, count)
         return result
 
@@ -1358,8 +1359,7 @@ cdef class ClusteredServiceAgent(EventHandler):
                 f"a claim of {length} bytes is longer than the max_payload_length of {limit} bytes; a claim is one "
                 "frame: offer it instead")
         result = self._proxy.try_claim(SESSION_HEADER_LENGTH + length, &claim)
-        while result == BACK_PRESSURED and attempts < ROOM_ATTEMPTS and self._makes_room():
-            attempts += 1
+        while result == BACK_PRESSURED and self._makes_room(&attempts):
             result = self._proxy.try_claim(SESSION_HEADER_LENGTH + length, &claim)
         if result > 0:
             codec.session_message_header_put_cluster_session_id(self._session_header, self._service_id)
@@ -1369,22 +1369,24 @@ cdef class ClusteredServiceAgent(EventHandler):
         return result
 
     cdef bint send_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:
+        cdef int attempts = 0
         self._check_valid_invocation()
         if correlation_id == INT64_MAX or deadline == INT64_MAX:
             raise ValueError(f"schedule_timer({correlation_id}, {deadline}): 2**63 - 1 is not a correlation id and no "
                              "deadline, the consensus module uses it for 'none'")
-        if not (self._proxy.schedule_timer(correlation_id, deadline)
-                or (self._makes_room() and self._proxy.schedule_timer(correlation_id, deadline))):
-            return self.request_failed("schedule_timer", correlation_id)
+        while not self._proxy.schedule_timer(correlation_id, deadline):
+            if not self._makes_room(&attempts):
+                return self.request_failed("schedule_timer", correlation_id)
         if self._loose_ends is not None:
             self.request_sent("schedule_timer", correlation_id)
         return True
 
     cdef bint send_cancel_timer(self, int64_t correlation_id) except -1:
+        cdef int attempts = 0
         self._check_valid_invocation()
-        if not (self._proxy.cancel_timer(correlation_id)
-                or (self._makes_room() and self._proxy.cancel_timer(correlation_id))):
-            return self.request_failed("cancel_timer", correlation_id)
+        while not self._proxy.cancel_timer(correlation_id):
+            if not self._makes_room(&attempts):
+                return self.request_failed("cancel_timer", correlation_id)
         if self._loose_ends is not None:
             self.request_sent("cancel_timer", correlation_id)
         return True
