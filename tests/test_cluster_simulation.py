@@ -357,16 +357,6 @@ def world() -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.parametrize("seed", [48, 62])
-def test_the_first_seeds_that_find_the_rarer_faults_of_the_exam_find_nothing(seed: int) -> None:
-    """A replay of all that is recorded, and a log that is cut behind a snapshot: the fixed seeds are too few for them.
-
-    They are in tests/sim/cluster_faults.toml.
-    """
-    result = run_seed(seed)
-    assert result.violation is None, report(result, seed)
-
-
 @pytest.mark.parametrize("seed", [1023, 1056, 1106, 100_031, 782_405_990])
 def test_seeds_that_found_something_find_nothing(seed: int) -> None:
     """Mark files, a catalog that no start has mended, logs with nothing, and a part that is lost before its node."""

@@ -124,13 +124,12 @@ CLUSTER = Subject(
     slow_seeds=1_000,
     reached={
         **dict.fromkeys(("power cuts", "kills", "partitions", "members isolated", "one-way cuts", "pauses"), 10),
-        **dict.fromkeys(("snapshots", "snapshots loaded", "ends in order", "clogs"), 5),
+        **dict.fromkeys(("snapshots", "snapshots loaded", "ends in order", "kills of all", "clogs"), 5),
         **dict.fromkeys(("members wiped", "rolling upgrades", "clients that come back", "snapshots read"), 5),
         # Rare in so few seeds; tests/test_cluster_simulation.py has one of each: shutdowns, aborts.
-        **dict.fromkeys(("suspensions", "faults", "clock steps"), 2),
-        **dict.fromkeys(("parts lost", "kills of all", "logs without their begin"), 1),
+        **dict.fromkeys(("suspensions", "parts lost", "faults", "clock steps", "logs without their begin"), 2),
         **dict.fromkeys(("slow disks", "leaders whose clock is ahead", "images lost", "gaps closed late"), 2),
-        "answers": 1_500,
+        "answers": 2_000,
         "settled": 200,
     },
     repeated=20,
