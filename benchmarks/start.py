@@ -8,7 +8,6 @@ A whole node, `aeron-cluster dev`, is measured until it says that it is ready.
 from __future__ import annotations
 
 import argparse
-import compileall
 import subprocess
 import sys
 import tempfile
@@ -130,8 +129,6 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     parser.add_argument("--seed", type=int, default=1)
     add_peer_options(parser)
     options = parser.parse_args(arguments)
-    for part in ("src/container", "examples"):  # as an installation does, whatever the environment says
-        compileall.compile_dir(ROOT / part, quiet=1)
     peers = PEERS | other_peers(options)
     report = Report(
         "start",

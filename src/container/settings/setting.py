@@ -25,7 +25,8 @@ class Setting:
     """Upstream's system property."""
     doc: str
     default_value: Any
-    allowed_text: str = ""
+    allowed_text: str
+    """The values that it may have, in words; empty where the range says it."""
     unit: str = ""
     """"ns", "ms", "bytes", "version" or "": what the number counts."""
     least: int = 0
@@ -125,6 +126,7 @@ def number_field(
         prop,
         doc,
         default,
+        allowed_text="",
         least=least,
         most=most,
         unit=unit,
