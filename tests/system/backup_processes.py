@@ -16,6 +16,7 @@ from container.common.aeron_defaults import CONSENSUS_STREAM_ID, CounterType
 from container.consensus.backup_requests import backup_response
 from container.files.cnc_file import CncFile, CounterRecord
 from container.files.recording_log import RecordingLogEntry, read_recording_log
+from container.operate.answers import NoFactsError
 from container.operate.marks import read_mark_and_errors
 from container.testing.memory import transport_probe as seam
 from container.testing.processes.endpoints import PortReservation, members_string
@@ -29,6 +30,13 @@ from tests.system.archive_requests import start_driver
 
 BACKING_UP = 5
 COUNTERS = tuple(each for each in CounterType if each.name.startswith("BACKUP_"))
+
+
+def _errors_in(cluster_dir: Path) -> list[str]:
+    try:
+        return [each.text for each in read_mark_and_errors(cluster_dir / "cluster-mark.dat")[1]]
+    except NoFactsError:  # it has no file yet, or is just making it
+        return []
 
 
 def counters_of(aeron_dir: Path) -> list[CounterRecord]:
@@ -147,9 +155,8 @@ class BackupProcess:
         return state == BACKING_UP and live is not None and live >= position
 
     def errors(self) -> list[str]:
-        """The texts in its mark file, none before there is one."""
-        path = self.cluster_dir / "cluster-mark.dat"
-        return [each.text for each in read_mark_and_errors(path)[1]] if path.exists() else []
+        """The texts in its mark file, none before there is a whole one."""
+        return _errors_in(self.cluster_dir)
 
     def query_now(self) -> None:
         """Have it ask a member again, as an operator does."""
@@ -296,8 +303,8 @@ class WholeBackup:
         self.process.wait_until(is_there, 2 * LIMIT_S, f"a copy up to {position}")
 
     def errors(self) -> list[str]:
-        """The texts in its mark file."""
-        return [each.text for each in read_mark_and_errors(self.cluster_dir / "cluster-mark.dat")[1]]
+        """The texts in its mark file, none before there is a whole one."""
+        return _errors_in(self.cluster_dir)
 
     def entries(self) -> list[RecordingLogEntry]:
         return list(read_recording_log(self.cluster_dir))
