@@ -247,6 +247,7 @@ PLAN: dict[str, Plan] = {
         "tests/system/test_documents.py::test_the_configuration_file_is_taken"
     ),
     "docs/service.md: Writing a service (python)": Runs("memory"),
+    "docs/service.md: Carry out a repeated request once (python)": Runs("memory"),
     "docs/service.md: Run it (sh)": Commands(),
     "docs/testing.md: Testing a service (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A simulated cluster (python)": Runs(

@@ -77,8 +77,8 @@ def test_defaults_are_upstreams() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"ingress_channel": ""}, "ingress_channel must be set"),
-        ({"egress_channel": ""}, "egress_channel must be set"),
+        ({"ingress_channel": ""}, r"ingress_channel is empty: .* \(or set AERON_CLUSTER_INGRESS_CHANNEL\)"),
+        ({"egress_channel": ""}, r"egress_channel is empty: .* \(or set AERON_CLUSTER_EGRESS_CHANNEL\)"),
         ({"ingress_channel": "udp"}, "begin with 'aeron:'.*'udp'"),
         (
             {"ingress_endpoints": "0=localhost:9010"},
@@ -86,7 +86,7 @@ def test_defaults_are_upstreams() -> None:
         ),
         (
             {"ingress_channel": "aeron:udp", "ingress_endpoints": "localhost:9010"},
-            "id=host:port.*'localhost:9010'",
+            "ingress_endpoints: 'localhost:9010' is not id=host:port: .* such as 0=host0:9010",
         ),
         ({"client_name": "x" * 101}, "client_name must be a string of at most 100 characters"),
         ({"message_timeout": 0}, "message_timeout must be a number of seconds from 0.001 to 10{9}, not 0"),
@@ -122,6 +122,11 @@ def test_bad_ingress_endpoints_are_refused_by_name(text: str) -> None:
         parse_ingress_endpoints(text)
 
 
+def test_a_member_named_twice_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'0=a:1,0=b:2' names member 0 twice: give each member once"):
+        parse_ingress_endpoints("0=a:1,0=b:2")
+
+
 def test_ingress_that_names_no_address_is_refused(world: World) -> None:
     with pytest.raises(ConfigurationError, match="^ingress_endpoints must be set, such as .*'aeron:udp' names no"):
         AeronCluster.connect(ingress_channel="aeron:udp", egress_channel="aeron:udp?endpoint=localhost:0")
@@ -132,7 +137,7 @@ def test_ingress_that_names_no_address_is_refused(world: World) -> None:
 def test_settings_given_to_connect_replace_those_of_a_context(world: World, member: IngressMember) -> None:
     with AeronCluster.connect(world.context(), client_name="other") as client:
         assert client.context.client_name == "other"
-    with pytest.raises(ConfigurationError, match="egress_channel must be set"):
+    with pytest.raises(ConfigurationError, match="egress_channel is empty"):
         AeronCluster.connect(ingress_channel="aeron:ipc")
 
 

@@ -164,10 +164,30 @@ def test_channels_follow_from_the_endpoints() -> None:
         "ingress_channel": "aeron:ipc",
         "egress_channel": "aeron:ipc",
     }
-    with pytest.raises(ConfigurationError, match=r"no cluster given: pass --ingress 0=host:port,1=host:port "):
+    with pytest.raises(ConfigurationError, match="no cluster is given: pass --ingress 0=host0:9010,1=host1:9010"):
         settings()
     with pytest.raises(ConfigurationError, match="ingress_endpoints must be None for an IPC ingress_channel: '0=a:1'"):
         ClientContext.from_environment(**settings("--ingress", "0=a:1", "--ingress-channel", "aeron:ipc"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--ingress", "host0:9010", "'host0:9010' is not id=host:port: give the id and address of each member"),
+        ("--ingress", "0=a:1,0=b:1", "'0=a:1,0=b:1' names member 0 twice"),
+        ("--ingress-channel", "", "ingress_channel is empty: it must be a channel in ASCII, such as 'aeron:udp'"),
+        ("--egress", "udp", "a channel must begin with 'aeron:', not 'udp'"),
+    ],
+)
+def test_a_wrong_channel_is_refused_by_its_option(
+    option: str, value: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        settings(option, value)
+    assert end.value.code == 2
+    errors = " ".join(capsys.readouterr().err.split())
+    assert f"argument {option}: " in errors
+    assert text in errors
 
 
 def test_a_variable_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -185,9 +185,6 @@ def test_time_never_goes_back(member: MemoryMember) -> None:
         member.advance(1.5)  # type: ignore[arg-type]
     with pytest.raises(ScriptError, match=r"duration=\d+: must be a whole number"):
         member.advance(2**70)
-    with pytest.raises(TypeError):
-        member.open_session("ada")  # type: ignore[arg-type]
-    assert member.sessions == []
     with pytest.raises(ScriptError, match=r"duration=-1: must be .* cluster time never goes back"):
         member.advance(-1)
 
@@ -415,12 +412,71 @@ def test_a_snapshot_from_elsewhere_in_the_log_is_refused(member: MemoryMember) -
         ({"service": 3}, "service=3: must be a ClusteredService, or a function that makes one"),
         ({"service": dict}, r"service=.* made {}: it must make a ClusteredService"),
         ({"role": Role.CANDIDATE}, "role=.*: must be Role.LEADER or Role.FOLLOWER"),
+        ({"time_unit": "ms"}, "time_unit='ms': must be a TimeUnit, such as TimeUnit.MILLIS"),
         ({"callback_error_policy": "ignore"}, "callback_error_policy='ignore': must be halt or skip"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         MemoryMember(**{"service": Obedient, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"time": "soon"}, "time='soon': must be an int"),
+        ({"member_id": "0"}, "member_id='0': must be an int"),
+        ({"service_id": None}, "service_id=None: must be an int"),
+        ({"snapshot": b"a"}, r"snapshot=b'a': must be a MemorySnapshot, as take_snapshot\(\) returns"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        MemoryMember(Obedient, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda member: member.open_session("ada"), r"principal='ada': must be .* bytes: encode a string, as in"),
+        (lambda member: member.open_session(5), "principal=5: must be a bytes-like object, such as bytes$"),
+        (lambda member: member.sessions[0].send("add 1"), r"payload='add 1': must be .* encode a string, as in"),
+        (lambda member: member.sessions[0].send(None), "payload=None: must be a bytes-like object, such as bytes$"),
+        (lambda member: member.sessions[0].close("TIMEOUT"), "reason='TIMEOUT': must be a CloseReason, such as"),
+        (lambda member: member.inject_service_message("add 1"), "payload='add 1': must be .* encode a string"),
+        (lambda member: member.inject_service_message(5), "payload=5: must be a bytes-like object"),
+        (lambda member: member.inject_service_message(b"add 1", service_id="1"), "service_id='1': must be an int"),
+        (lambda member: member.fire_timer("7"), "correlation_id='7': must be an int"),
+        (lambda member: member.new_term(leader_member_id="1"), "leader_member_id='1': must be an int"),
+        (lambda member: member.new_term(app_version="1"), "app_version='1': must be an int"),
+        (lambda member: member.fail_offers(-1, "-2"), r"results\[1\]='-2': must be an int"),
+        (lambda member: member.fail_requests([-1]), r"results\[0\]=\[-1\]: must be an int"),
+        (lambda member: member.restart(b"snapshot"), "snapshot=b'snapshot': must be a MemorySnapshot"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_named_and_changes_nothing(
+    member: MemoryMember, call: Callable[[MemoryMember], object], text: str
+) -> None:
+    session = member.open_session()
+    position = member.log_position
+    with pytest.raises(TypeError, match=text):
+        call(member)
+    assert (member.sessions, member.log_position) == ([session], position)
+    assert session.send(b"add 1")
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda member: member.fire_timer(2**63), r"correlation_id=9223372036854775808: must fit into 64 bits"),
+        (lambda member: member.new_term(app_version=2**31), "app_version=2147483648: must fit into 32 bits"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_named(
+    member: MemoryMember, call: Callable[[MemoryMember], object], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        call(member)
 
 
 def test_a_closed_member_does_nothing(member: MemoryMember) -> None:

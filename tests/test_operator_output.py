@@ -18,6 +18,7 @@ from container.aeron.media_driver import MediaDriver
 from container.operate import facts
 from container.operate.driver_counters import ELECTION_STATES
 from container.operate.operator_command import WORDS, find_word
+from container.operate.show import _text
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.process import Process
 from tests import operator_document
@@ -106,6 +107,26 @@ def test_text_has_no_line_that_is_cut_or_padded(words: Words, member: World, wor
     assert all(line == line.rstrip() for line in lines)
     assert "\x1b" not in found.output
     assert "…" not in found.output
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("activity_timestamp_ms", 1_795_818_897_675, "2026-11-27T22:34:57.675Z"),
+        ("current_time_ns", 1_795_818_897_675_123_456, "2026-11-27T22:34:57.675Z"),
+        ("time_of_last_append_ns", 1_795_818_897_675_123_456, "2026-11-27T22:34:57.675Z"),
+        ("timestamp", 1_795_818_897_675, "2026-11-27T22:34:57.675Z"),
+        ("timestamp", 1_795_818_897_675_123, "2026-11-27T22:34:57.675Z"),
+        ("timestamp", 1_795_818_897_675_123_456, "2026-11-27T22:34:57.675Z"),
+        ("timestamp", 1_000, "1000"),  # of a simulated clock: no date of today
+        ("timestamp", -1, "-1"),
+        ("snapshots_retained", 0, "0 (all)"),
+        ("snapshots_retained", 3, "3"),
+        ("snapshot_count", 0, "0"),
+    ],
+)
+def test_text_shows_times_as_dates_and_what_a_number_means(name: str, value: int, shown: str) -> None:
+    assert _text(name, value) == shown
 
 
 def test_a_table_fits_a_terminal(member: World) -> None:

@@ -132,7 +132,8 @@ def execute(block: Block, plan: Runs, **places: str) -> str:
     text = text.replace("timeout=2.0", "timeout=30.0")
     printer = Printer(plan.prints, is_endless=plan.endless)
     names: dict[str, Any] = {"__name__": "__main__", "print": printer}
-    code = compile(text, f"{block.document}:{block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    name = f"{block.document}:{block.line}"
+    code = compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     try:
         result = eval(code, names)
         if inspect.iscoroutine(result):
@@ -161,7 +162,7 @@ def test_the_block_runs_over_what_is_recorded(key: str, world: World) -> None:
         ingress_channel="aeron:udp",
         ingress_endpoints=world.ingress,
         egress_channel="aeron:udp?endpoint=localhost:0",
-        correlate=lambda payload: payload.partition(b"=")[0],
+        correlate=lambda payload: payload.partition(b"=")[0] if b"=" in payload else None,
     ) as client:
         client.request(b"recorded+1", key=b"recorded")
     plan = PLAN[key]

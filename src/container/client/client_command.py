@@ -12,6 +12,7 @@ from typing import Any, Self, TextIO
 
 from container.api import Header, MessageBuffer
 from container.client.aeron_cluster import AeronCluster
+from container.client.client_context import check_setting
 from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import EgressListener, EventCode
 from container.client.round_trips import RoundTrips, percentile_us
@@ -77,13 +78,25 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
 
 
 def _add_connection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ingress", metavar="ENDPOINTS", help="members as 0=host:port,1=host:port,... over UDP")
+    parser.add_argument(
+        "--ingress",
+        type=_setting("ingress_endpoints"),
+        metavar="ENDPOINTS",
+        help="addresses of the members for clients, such as 0=host0:9010,1=host1:9010",
+    )
     parser.add_argument(
         "--ingress-channel",
+        type=_setting("ingress_channel"),
         metavar="CHANNEL",
-        help="default: aeron:udp with --ingress; aeron:ipc beside a member",
+        help="channel to the members (default: aeron:udp with --ingress); aeron:ipc on a member's own machine",
     )
-    parser.add_argument("--egress", metavar="CHANNEL", help="default: aeron:udp?endpoint=localhost:0, IPC for IPC")
+    parser.add_argument(
+        "--egress",
+        type=_setting("egress_channel"),
+        metavar="CHANNEL",
+        help="channel for answers to this client (default: aeron:udp?endpoint=localhost:0; aeron:ipc if the ingress "
+        "channel is aeron:ipc)",
+    )
     parser.add_argument("--aeron-dir", metavar="DIR", help="directory of the media driver [AERON_DIR]")
     parser.add_argument("--embedded-driver", action="store_true", help="start a media driver in this process")
     parser.add_argument("--name", metavar="NAME", help="name of the client, up to 100 characters")
@@ -94,6 +107,19 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
         help="time limit of the connect and of each send, in seconds (default: 5)",
     )
     add_log_level(parser, "warning", "least severe level that is logged")
+
+
+def _setting(name: str) -> Callable[[str], str]:
+    """A function that returns an option's text, if it is a value of the client's setting of that name."""
+
+    def accept(text: str) -> str:
+        try:
+            check_setting(name, text)
+        except ConfigurationError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return accept
 
 
 class Progress:
@@ -224,8 +250,8 @@ def connection_settings(options: argparse.Namespace) -> dict[str, Any]:
     if not channel:
         if not os.environ.get("AERON_CLUSTER_INGRESS_ENDPOINTS"):
             raise ConfigurationError(
-                "no cluster given: pass --ingress 0=host:port,1=host:port (or AERON_CLUSTER_INGRESS_ENDPOINTS), or "
-                "--ingress-channel aeron:ipc beside a member"
+                "no cluster is given: pass --ingress 0=host0:9010,1=host1:9010 or set AERON_CLUSTER_INGRESS_ENDPOINTS, "
+                "or pass --ingress-channel aeron:ipc on a member's own machine"
             )
         channel = settings["ingress_channel"] = "aeron:udp"
     is_ipc = channel.startswith("aeron:ipc")

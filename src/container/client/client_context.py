@@ -276,6 +276,8 @@ def _check(name: str, value: Any) -> None:
         raise ConfigurationError(f"{name}: {error}") from None
     except Exception:  # of an object that raises when it is compared or asked
         is_accepted = False
+    if not is_accepted and value == "" and name in ("ingress_channel", "egress_channel"):
+        raise ConfigurationError(f"{name} is empty: it must {rule} (or set {_VARIABLES[name][0]})")
     if not is_accepted:
         # The object given as credentials supplier may be the credentials.
         what = shown(value) if name != "credentials_supplier" else f"an object of type {type(value).__name__}"
@@ -376,7 +378,7 @@ def _is_credentials_supplier(value: Any) -> bool:
     return callable(value.encoded_credentials) and callable(value.on_challenge)
 
 
-_CHANNEL = "be set to a channel in ASCII, such as {}"
+_CHANNEL = "be a channel in ASCII, such as {}"
 _NUMBER = "be a whole number of 32 bits"
 _SECONDS = "a number of seconds from {} to {}"
 _TIMEOUT = _SECONDS.format(_MIN_S, _MAX_S)
@@ -387,7 +389,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "egress_channel": (_is_channel, _CHANNEL.format("'aeron:udp?endpoint=localhost:0'")),
     "ingress_endpoints": (
         lambda value: value is None or bool(parse_ingress_endpoints(value)),
-        "be None or id=host:port with commas between",
+        "be None, or id=host:port of each member, separated by commas",
     ),
     "ingress_stream_id": (_is_int32, _NUMBER),
     "egress_stream_id": (_is_int32, _NUMBER),
@@ -461,7 +463,12 @@ def parse_ingress_endpoints(text: str) -> dict[int, str]:
         number = whole_number(member_id)
         if number is None or not 0 <= number <= _INT32_MAX or not _is_ascii(endpoint):
             whole = "" if item == text else f" in {shown(text)}"
-            raise ConfigurationError(f"endpoints must be id=host:port with commas between, not {shown(item)}{whole}")
+            raise ConfigurationError(
+                f"{shown(item)}{whole} is not id=host:port: give the id and address of each member, separated by "
+                "commas, such as 0=host0:9010,1=host1:9010"
+            )
+        if number in endpoints:
+            raise ConfigurationError(f"{shown(text)} names member {number} twice: give each member once")
         endpoints[number] = endpoint
     return endpoints
 

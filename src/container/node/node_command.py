@@ -132,7 +132,7 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
         description="Run one member of a cluster as a TOML file configures it, with its media driver, archive, "
         "consensus module and services in this process, until a tool, Ctrl-C or SIGTERM stops it.",
     )
-    parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/deployment.md")
+    parser.add_argument("--config", required=True, metavar="FILE", help="TOML file, as docs/deployment.md describes it")
     parser.add_argument(
         "--properties", metavar="FILE", help="Aeron's properties for the parts, in a .properties or TOML file"
     )

@@ -50,6 +50,13 @@ if TYPE_CHECKING:
     from container.operate.cluster_control import ClusterControl
 
 _PAUSE_S = 0.02
+_ADVICE = {
+    "stopped": "start it",
+    "starting": "wait until `aeron-cluster health DIR --check live` succeeds",
+    "failed": "its last start failed: `aeron-cluster errors DIR` shows why",
+    "dead": "it has shown no sign of life for 10 s: start it again",
+}
+"""By state of a node that does not run: what to do."""
 _NEUTRAL = TOGGLES.index("NEUTRAL")
 
 
@@ -89,7 +96,8 @@ def _running(path: Path) -> tuple[Path, MarkFile]:
     cluster_dir = find_cluster_dir(path)
     mark = read_cluster_mark(cluster_dir)
     if mark.state != "running":
-        raise RefusedError(f"the node of {cluster_dir} is {mark.state}")
+        advice = _ADVICE.get(mark.state, "start it")
+        raise RefusedError(f"the node of {cluster_dir} is {mark.state}: {advice}")
     return cluster_dir, mark
 
 
@@ -118,7 +126,10 @@ def list_members(path: Path, limit_s: float) -> Answer:
             mark.control_channel, mark.service_stream_id, mark.consensus_module_stream_id, limit_s
         )
     if found is None:
-        raise RefusedError(f"the consensus module has not answered within {limit_s:g} s")
+        raise RefusedError(
+            f"the consensus module has not answered within {limit_s:g} s (--timeout): `aeron-cluster status` shows "
+            "what it does"
+        )
     name, fields = found
     if name == "ClusterMembersExtendedResponse":
         return Answer(_members(fields))
@@ -203,7 +214,7 @@ def act(path: Path, word: str, limit_s: float) -> Answer:
     if action.toggle in ("SNAPSHOT", "SHUTDOWN"):
         taken = _taken(entries_before, _entries(cluster_dir))
         if reason is None and not taken:
-            reason = "no snapshot was entered in the recording log: taking it has failed, see the errors"
+            reason = "the recording log has no new snapshot: taking it failed, see the errors"
     errors = _new_errors(cluster_dir, errors_before)
     state = wait.counters().name(CounterType.CONSENSUS_MODULE_STATE)
     result = ControlResult(
@@ -223,11 +234,15 @@ def _check(mark: MarkFile, counters: ClusterCounters, action: _Action) -> None:
     """Refuse what the leader would not do."""
     role, state = counters.name(CounterType.NODE_ROLE), counters.name(CounterType.CONSENSUS_MODULE_STATE)
     if role != "LEADER":
-        raise RefusedError(f"member {mark.member_id} is a {role}: ask the leader")
-    if state != action.needed_state:
         raise RefusedError(
-            f"the state of the consensus module of member {mark.member_id} is {state}, and must be "
-            f"{action.needed_state} to {action.toggle.lower()}"
+            f"member {mark.member_id} is a {role}: ask the leader, on its machine; `aeron-cluster list-members` shows "
+            "which member leads"
+        )
+    if state != action.needed_state:
+        advice = ": run `aeron-cluster resume` first" if state == "SUSPENDED" else ""
+        raise RefusedError(
+            f"the state of the consensus module of member {mark.member_id} is {state}: {action.toggle.lower()} needs "
+            f"the state {action.needed_state}{advice}"
         )
 
 
@@ -248,7 +263,8 @@ def _set_toggle(mark: MarkFile, counters: ClusterCounters, type_id: int, expecte
             raise RefusedError(f"the consensus module has just ended: {error}") from error
     if not is_set:
         raise RefusedError(
-            f"the control toggle is {named(names, found)}: something else is being done, or nothing can be now"
+            f"the control toggle is {named(names, found)}, not NEUTRAL: another request or an election is in progress; "
+            "try again"
         )
 
 
@@ -279,9 +295,9 @@ class _Wait:
             if action.toggle == "SHUTDOWN" and self._is_done(action.toggle, counters):
                 return "it was refused, and the node continues: see the errors"
             if not ends and toggle == "INACTIVE":
-                return "the node leads no longer: an election came in between"
+                return "the node no longer leads, because of an election: ask the new leader"
             if time.monotonic() > self._deadline_s:
-                return "it was not done in time" + (f": the control toggle is {toggle}" if toggle else "")
+                return "it was not done in time (--timeout)" + (f": the control toggle is {toggle}" if toggle else "")
             time.sleep(_PAUSE_S)
 
     def _is_done(self, toggle: str, counters: ClusterCounters) -> bool:

@@ -163,7 +163,7 @@ def exporter_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     parser = make(
         prog=program,
         description="Serve the metrics of nodes of this machine to Prometheus, until Ctrl-C or SIGTERM. Metrics are "
-        "described in docs/metrics.md.",
+        "described in docs/metrics.md of the project.",
     )
     add_directories(parser)
     parser.add_argument("--host", default=HOST, help=f"name or address to listen on (default: {HOST})")

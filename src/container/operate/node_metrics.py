@@ -51,65 +51,88 @@ def _counter(name: str, text: str, *labels: str) -> Metric:
     return Metric(name, True, text, (*_NODE, *labels))
 
 
-UP = Metric("aeron_cluster_up", False, "1 while the node's consensus module, or the backup, lives", ("node",))
-DRIVER_UP = _gauge("aeron_cluster_driver_up", "1 while the node's media driver shows signs of life")
-ARCHIVE_UP = _gauge("aeron_cluster_archive_up", "1 while the node's archive shows signs of life")
-SERVICE_UP = _gauge("aeron_cluster_service_up", "1 while a service shows signs of life", "service_id")
-READY = _gauge("aeron_cluster_ready", "1 when the node takes part in its cluster: its parts run, and no election does")
-LEADER = _gauge("aeron_cluster_leader", "1 while the node leads its cluster, with no election going on")
-MODULE_STATE = _gauge("aeron_cluster_module_state", "1 for the state that the consensus module is in", "state")
-ROLE = _gauge("aeron_cluster_role", "1 for the role that the node has", "role")
+UP = Metric("aeron_cluster_up", False, "1 while the node's consensus module or backup is running, else 0", ("node",))
+DRIVER_UP = _gauge("aeron_cluster_driver_up", "1 while the node's media driver is running, else 0")
+ARCHIVE_UP = _gauge("aeron_cluster_archive_up", "1 while the node's archive is running, else 0")
+SERVICE_UP = _gauge("aeron_cluster_service_up", "1 while this service is running, else 0", "service_id")
+READY = _gauge("aeron_cluster_ready", "1 while all parts of the node run and no election is in progress, else 0")
+LEADER = _gauge("aeron_cluster_leader", "1 while the node leads its cluster and no election is in progress, else 0")
+MODULE_STATE = _gauge(
+    "aeron_cluster_module_state", "1 for the current state of the consensus module, 0 for all others", "state"
+)
+ROLE = _gauge("aeron_cluster_role", "1 for the current role of the node, 0 for all others", "role")
 ELECTION_STATE = _gauge(
-    "aeron_cluster_election_state", "1 for the state of the election; CLOSED: there is none", "state"
+    "aeron_cluster_election_state",
+    "1 for the current state of the election, 0 for all others; CLOSED means that none is in progress",
+    "state",
 )
 CONTROL_TOGGLE = _gauge(
-    "aeron_cluster_control_toggle", "1 for what was asked for and is not done yet; NEUTRAL: nothing", "toggle"
+    "aeron_cluster_control_toggle",
+    "1 for the operator's request in progress, 0 for all others; NEUTRAL means none",
+    "toggle",
 )
 MARK_FILE_AGE = _gauge(
     "aeron_cluster_mark_file_age_seconds",
-    "Time since a part's last sign of life; none after an orderly end",
+    "Seconds since a part last updated its mark file; absent after an orderly end",
     "component",
 )
-ELECTIONS = _counter("aeron_cluster_elections_total", "Elections since the node's start")
-TERM = _gauge("aeron_cluster_leadership_term_id", "The leadership term")
-COMMIT_POSITION = _gauge("aeron_cluster_commit_position_bytes", "Up to where the log is committed, as the node knows")
-RECORDED_POSITION = _gauge("aeron_cluster_recorded_position_bytes", "Up to where the node's archive has the log")
-SNAPSHOT_POSITION = _gauge(
-    "aeron_cluster_last_snapshot_position_bytes", "Where in the log the latest snapshot is; 0 without one"
+ELECTIONS = _counter("aeron_cluster_elections_total", "Elections since the node started")
+TERM = _gauge("aeron_cluster_leadership_term_id", "Id of the current leadership term")
+COMMIT_POSITION = _gauge(
+    "aeron_cluster_commit_position_bytes", "Log position, in bytes, up to which the node knows the log is committed"
 )
-SNAPSHOTS = _counter("aeron_cluster_snapshots_total", "Snapshots since the node's start")
-SESSIONS = _gauge("aeron_cluster_sessions", "Client sessions that the node's consensus module has")
-TIMED_OUT = _counter("aeron_cluster_timed_out_clients_total", "Clients that were lost since the node's start")
-ERRORS = _counter("aeron_cluster_errors_total", "Errors that a part has counted since its start", "component")
-MAX_CYCLE = _gauge("aeron_cluster_max_cycle_time_seconds", "The longest duty cycle since the start", "component")
+RECORDED_POSITION = _gauge(
+    "aeron_cluster_recorded_position_bytes",
+    "Log position, in bytes, up to which the node's archive has recorded the log",
+)
+SNAPSHOT_POSITION = _gauge(
+    "aeron_cluster_last_snapshot_position_bytes", "Log position, in bytes, of the latest snapshot; 0 if there is none"
+)
+SNAPSHOTS = _counter("aeron_cluster_snapshots_total", "Snapshots taken since the node started")
+SESSIONS = _gauge("aeron_cluster_sessions", "Open client sessions")
+TIMED_OUT = _counter("aeron_cluster_timed_out_clients_total", "Client sessions that timed out since the node started")
+ERRORS = _counter("aeron_cluster_errors_total", "Errors of a part since it started", "component")
+MAX_CYCLE = _gauge(
+    "aeron_cluster_max_cycle_time_seconds", "Longest duty cycle of a part since it started, in seconds", "component"
+)
 SLOW_CYCLES = _counter(
-    "aeron_cluster_cycle_time_exceeded_total", "Duty cycles that were longer than their threshold", "component"
+    "aeron_cluster_cycle_time_exceeded_total", "Duty cycles that exceeded the part's configured threshold", "component"
 )
 MAX_SNAPSHOT = _gauge(
-    "aeron_cluster_max_snapshot_duration_seconds", "The longest snapshot since the start", "component"
+    "aeron_cluster_max_snapshot_duration_seconds",
+    "Longest time that a snapshot took since the part started, in seconds",
+    "component",
 )
 SLOW_SNAPSHOTS = _counter(
-    "aeron_cluster_snapshot_duration_exceeded_total", "Snapshots that took longer than their threshold", "component"
+    "aeron_cluster_snapshot_duration_exceeded_total",
+    "Snapshots that took longer than the configured threshold",
+    "component",
 )
-BACKUP_STATE = _gauge("aeron_cluster_backup_state", "1 for the state that a backup is in", "state")
-BACKUP_POSITION = _gauge("aeron_cluster_backup_position_bytes", "Up to where a backup has recorded the log")
-BACKUP_QUERY = _gauge("aeron_cluster_backup_next_query_timestamp_seconds", "When a backup asks a member again")
-BACKUP_SNAPSHOTS = _counter("aeron_cluster_backup_snapshots_total", "Snapshots that a backup has copied")
-RECORDING_SESSIONS = _gauge("aeron_archive_recording_sessions", "Recordings that the archive is writing")
-REPLAY_SESSIONS = _gauge("aeron_archive_replay_sessions", "Replays that the archive is sending")
-CONTROL_SESSIONS = _gauge("aeron_archive_control_sessions", "Clients of the archive")
-WRITTEN = _counter("aeron_archive_written_bytes_total", "Bytes that the archive has written")
-WRITE_TIME = _counter("aeron_archive_write_time_seconds_total", "Time that its writes took")
+BACKUP_STATE = _gauge("aeron_cluster_backup_state", "1 for the current state of the backup, 0 for all others", "state")
+BACKUP_POSITION = _gauge(
+    "aeron_cluster_backup_position_bytes", "Log position, in bytes, up to which the backup has recorded the log"
+)
+BACKUP_QUERY = _gauge(
+    "aeron_cluster_backup_next_query_timestamp_seconds", "Unix time, in seconds, of the backup's next query to a member"
+)
+BACKUP_SNAPSHOTS = _counter("aeron_cluster_backup_snapshots_total", "Snapshots that the backup has copied")
+RECORDING_SESSIONS = _gauge("aeron_archive_recording_sessions", "Recordings that the archive is writing now")
+REPLAY_SESSIONS = _gauge("aeron_archive_replay_sessions", "Replays that the archive is sending now")
+CONTROL_SESSIONS = _gauge("aeron_archive_control_sessions", "Clients connected to the archive")
+WRITTEN = _counter("aeron_archive_written_bytes_total", "Bytes that the archive has written to recordings")
+WRITE_TIME = _counter("aeron_archive_write_time_seconds_total", "Seconds that the archive has spent writing recordings")
 READ = _counter("aeron_archive_read_bytes_total", "Bytes that the archive has read for replays")
-READ_TIME = _counter("aeron_archive_read_time_seconds_total", "Time that its reads took")
+READ_TIME = _counter("aeron_archive_read_time_seconds_total", "Seconds that the archive has spent reading for replays")
 SENDER_BACKLOG = _gauge(
-    "aeron_driver_sender_backlog_bytes", "The most that is written to a stream of the media driver and not sent"
+    "aeron_driver_sender_backlog_bytes", "Bytes written but not yet sent, of the media driver's stream with the most"
 )
 RECEIVER_GAP = _gauge(
-    "aeron_driver_receiver_gap_bytes", "The most that a stream has heard of beyond what it has received without a gap"
+    "aeron_driver_receiver_gap_bytes",
+    "Bytes between the first gap and the highest position received, of the media driver's stream with the most",
 )
 SUBSCRIBER_BACKLOG = _gauge(
-    "aeron_driver_subscriber_backlog_bytes", "The most that the slowest subscriber of a stream has not read"
+    "aeron_driver_subscriber_backlog_bytes",
+    "Bytes that a stream's slowest subscriber has not read, of the media driver's stream with the most",
 )
 
 # By counter type of the archive (upstream: AeronCounters.java): the metric, and the divisor of its value.
@@ -153,18 +176,22 @@ def _of_driver(name: str, text: str) -> tuple[Metric, str, int]:
 _DRIVER: dict[int, tuple[Metric, str, int]] = {
     0: _of_driver("sent_bytes", "Bytes that the media driver has sent"),
     1: _of_driver("received_bytes", "Bytes that the media driver has received"),
-    5: _of_driver("naks_sent", "Requests to send something again: what was lost on the way here"),
-    6: _of_driver("naks_received", "Requests from others to send something again: what was lost on the way there"),
-    11: _of_driver("retransmits", "Retransmissions: data sent again"),
-    12: _of_driver("flow_control_under_runs", "Packets that came too late for their stream's window"),
-    13: _of_driver("flow_control_over_runs", "Packets that came too early for their stream's window"),
-    14: _of_driver("invalid_packets", "Packets that are not Aeron's"),
+    5: _of_driver("naks_sent", "NAKs sent: requests to a sender to repeat data lost on its way to this driver"),
+    6: _of_driver("naks_received", "NAKs received: requests from receivers to repeat data lost on its way to them"),
+    11: _of_driver("retransmits", "Times that the media driver sent data again"),
+    12: _of_driver(
+        "flow_control_under_runs", "Packets received behind their stream's receive window, so already consumed"
+    ),
+    13: _of_driver("flow_control_over_runs", "Packets received beyond their stream's receive window, and dropped"),
+    14: _of_driver("invalid_packets", "Packets received that are not valid Aeron frames"),
     15: (ERRORS, "media-driver", 1),
-    16: _of_driver("short_sends", "Packets that the socket did not take whole"),
-    18: _of_driver("sender_flow_control_limits", "Times that a stream waited for its receivers"),
-    19: _of_driver("unblocked_publications", "Publications whose writer died in the middle of a message"),
-    23: _of_driver("loss_gap_fills", "Gaps that were given up"),
-    24: _of_driver("client_timeouts", "Clients that showed no life for too long"),
+    16: _of_driver("short_sends", "Sends of which the socket accepted only a part"),
+    18: _of_driver("sender_flow_control_limits", "Times that a sender had to wait for its receivers, by flow control"),
+    19: _of_driver(
+        "unblocked_publications", "Publications unblocked after their writer stopped in the middle of a message"
+    ),
+    23: _of_driver("loss_gap_fills", "Gaps filled with padding instead of a retransmission"),
+    24: _of_driver("client_timeouts", "Clients of the media driver that timed out"),
     26: (MAX_CYCLE, "media-driver-conductor", _NS_PER_S),
     27: (SLOW_CYCLES, "media-driver-conductor", 1),
     28: (MAX_CYCLE, "media-driver-sender", _NS_PER_S),

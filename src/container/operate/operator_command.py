@@ -21,7 +21,8 @@ _DURATION = re.compile(r"(\d{1,12})(ms|s|m|h)?")
 _UNITS_MS = {"ms": 1, None: 1000, "s": 1000, "m": 60_000, "h": 3_600_000}
 _EPILOG = (
     "Exit codes: 0 done or yes, 1 no, refused or failed, 2 wrong usage, 3 the files do not say. "
-    "Each word is described in docs/operator-tools.md."
+    "`python -m pydoc container.operate.facts` describes each value that is printed, docs/operator-tools.md of the "
+    "project each command."
 )
 
 
@@ -48,7 +49,9 @@ def operator_parser(make: Callable[..., argparse.ArgumentParser], program: str, 
     if word.variables:
         variables = " or ".join(word.variables)
         parser.add_argument("dir", nargs="?", type=_path, metavar="DIR", help=f"directory of the node [{variables}]")
-    parser.add_argument("--json", action="store_true", help="print JSON, as docs/operator-tools.md describes it")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON; its names and values keep their meaning in later versions"
+    )
     if word.is_watched:
         parser.add_argument(
             *("--watch", "-w"),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _WIDTH_OF_A_FILE = 10_000
 """The width of an output that is not a terminal: no line is ever broken there."""
 _NONE = "-"
+_MS_OF_2001 = 10**12
+"""Milliseconds from 1970 to September 2001."""
 
 
 def write_json(facts: Facts, *, is_one_line: bool) -> None:
@@ -172,13 +174,32 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return _moment(value) if name.endswith(("timestamp_ms", "first_ms", "last_ms", "query_ms")) else str(value)
+        return _number_text(name, value)
     if isinstance(value, list):
         parts = (f"{each.name}={each.value}" if isinstance(each, StreamPosition) else str(each) for each in value)
         return ", ".join(parts) or _NONE
     if isinstance(value, dict):
         return ", ".join(f"{key}={each}" for key, each in value.items()) or _NONE
     return str(value)
+
+
+def _number_text(name: str, value: int) -> str:
+    """A number; a time as a date, and what a number alone does not say."""
+    if name.endswith(("timestamp_ms", "first_ms", "last_ms", "query_ms")):
+        return _moment(value)
+    if name in ("current_time_ns", "time_of_last_append_ns"):
+        return _moment(value // 1_000_000)
+    if name == "timestamp":
+        return _cluster_moment(value)
+    return "0 (all)" if name == "snapshots_retained" and value == 0 else str(value)
+
+
+def _cluster_moment(timestamp: int) -> str:
+    """Cluster time as a date, from 2001 to 2286; files do not say its unit, but the number of digits does."""
+    for divisor in (1, 1_000, 1_000_000):
+        if _MS_OF_2001 <= timestamp // divisor < 10 * _MS_OF_2001:
+            return _moment(timestamp // divisor)
+    return str(timestamp)
 
 
 def _moment(epoch_ms: int) -> str:

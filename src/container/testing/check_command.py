@@ -49,7 +49,7 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
     traffic.add_argument(
         "--life",
         metavar="package.module:function",
-        help="a function that drives the clients, as docs/testing.md describes",
+        help="a function that takes a MemoryMember, and opens sessions and sends messages as your clients do",
     )
     traffic.add_argument("--recording", metavar="DIR", help="directory of a member, whose recorded traffic is used")
     parser.add_argument(
@@ -159,7 +159,8 @@ def _checks(
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     def over_lives(check: Callable[[ServiceFactory, checks.Life], int | None], what: str) -> str:
         counts = [check(service, life) for life in lives]
-        return f"{sum(count or 0 for count in counts)} {what} in {len(lives)} lives" if what else f"{len(lives)} lives"
+        in_lives = counted(len(lives), "life", "lives")
+        return f"{counted(sum(count or 0 for count in counts), what)} compared in {in_lives}" if what else in_lives
 
     def traffic() -> str:
         states = max(checks.count_states(service, life) for life in lives)
@@ -170,9 +171,9 @@ def _checks(
     def memory() -> str:
         if options.recording is None and (messages := options.memory_messages) is not None:
             growth = checks.check_memory(service, lives[0], messages=messages)
-            return f"{growth} bytes more in the second half of {counted(messages, 'message')}"
+            return f"{counted(growth, 'byte')} more in the second half of {counted(messages, 'message')}"
         if options.life is None and options.recording is None:
-            return f"{checks.check_memory(service, lives[0])} bytes more after 50 lives"
+            return f"{counted(checks.check_memory(service, lives[0]), 'byte')} more after 50 lives"
         if options.life is not None:
             return f"{_SKIPPED}a --life is repeated only for as many messages as --memory-messages N says"
         return f"{_SKIPPED}recorded traffic is not repeated: run this check without --recording"
@@ -184,7 +185,7 @@ def _checks(
             chosen = [environment for environment in chosen if environment.wall_clock is None]
             remark = '; the wall clock was left out: pip install "aeron-cluster-container[testing]"'
         count = checks.check_environments(service, lives[0], environments=chosen, pythons=options.pythons)
-        return f"{count} states compared{remark}"
+        return f"{counted(count, 'state')} compared{remark}"
 
     def simulations() -> str:
         try:
@@ -199,11 +200,11 @@ def _checks(
         return f"{counted(delivered, 'event')} delivered in {counted(options.simulations, 'cluster')}"
 
     yield "traffic", traffic
-    yield "replays", partial(over_lives, checks.check_replays, "states compared")
-    yield "restarts", partial(over_lives, checks.check_restarts, "events compared")
+    yield "replays", partial(over_lives, checks.check_replays, "state")
+    yield "restarts", partial(over_lives, checks.check_restarts, "event")
     yield "calls", partial(over_lives, checks.check_calls, "")
     yield "environments", environments
-    yield "payloads", lambda: f"{checks.check_payloads(service, payloads)} hostile messages"
+    yield "payloads", lambda: counted(checks.check_payloads(service, payloads), "hostile message")
     yield "memory", memory
     yield "simulations", simulations
 

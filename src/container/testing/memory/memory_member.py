@@ -120,6 +120,38 @@ def state_in(messages: Sequence[bytes]) -> tuple[bytes, ...]:
     raise SnapshotError(f"none of the {len(messages)} messages is the marker before the service's own")
 
 
+def _bytes_of(name: str, value: object) -> bytes:
+    """The bytes of a bytes-like argument. Raise TypeError, which names the argument, for anything else."""
+    try:
+        return bytes(memoryview(value))  # type: ignore[arg-type]
+    except TypeError:
+        advice = ": encode a string, as in 'text'.encode()" if isinstance(value, str) else ""
+        raise TypeError(f"{name}={shown(value)}: must be a bytes-like object, such as bytes{advice}") from None
+
+
+def _checked(name: str, value: object, kind: type, expected: str) -> None:
+    """Raise TypeError, which names the argument, unless the value is of this type."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name}={shown(value)}: must be {expected}")
+
+
+def _checked_int(name: str, value: object, bits: int = 64) -> None:
+    """Raise TypeError or ValueError, which name the argument, unless the value is a signed integer of these bits."""
+    _checked(name, value, int, "an int")
+    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):  # type: ignore[operator]
+        raise ValueError(f"{name}={shown(value)}: must fit into {bits} bits, with its sign")
+
+
+def _check_snapshot(snapshot: object) -> None:
+    if snapshot is not None:
+        _checked("snapshot", snapshot, MemorySnapshot, "a MemorySnapshot, as take_snapshot() returns")
+
+
+def _check_results(results: tuple[object, ...]) -> None:
+    for index, result in enumerate(results):
+        _checked_int(f"results[{index}]", result)
+
+
 class MemorySession:
     """A client's session; made by :meth:`MemoryMember.open_session`."""
 
@@ -141,16 +173,21 @@ class MemorySession:
         """Log a message of this client and deliver it to the service; return the payloads that the client received
         meanwhile.
 
-        Raises ScriptError when the session is closed, and what the callback raised.
+        Raises TypeError when ``payload`` is not bytes-like, ScriptError when the session is closed, and what the
+        callback raised.
         """
+        message = _bytes_of("payload", payload)
         self._check_open()
         before = len(self.egress)
-        message = bytes(memoryview(payload))
         self._member._log(lambda module: module.session_message(self.id, message))
         return self.egress[before:]
 
     def close(self, reason: CloseReason = CloseReason.CLIENT_ACTION) -> None:
-        """Close the session, for the client or, with ``CloseReason.TIMEOUT``, because it was silent."""
+        """Close the session, for the client or, with ``CloseReason.TIMEOUT``, because it was silent.
+
+        Raises TypeError when ``reason`` is no CloseReason.
+        """
+        _checked("reason", reason, CloseReason, "a CloseReason, such as CloseReason.TIMEOUT")
         self._check_open()
         self._member._close_session(self, reason)
         self._member._settle()
@@ -172,7 +209,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
     With ``raises=False`` it only goes to :attr:`errors`, and the member does what ``callback_error_policy`` (``"halt"``
     or ``"skip"``) says, as in production.
 
-    Raises ConfigurationError for wrong arguments, and what ``on_start`` raises.
+    Raises ConfigurationError, TypeError or ValueError for wrong arguments, and what ``on_start`` raises.
     """
 
     def __init__(
@@ -192,6 +229,12 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             raise ConfigurationError(f"callback_error_policy={shown(callback_error_policy)}: must be {HALT} or {SKIP}")
         if role not in (Role.LEADER, Role.FOLLOWER):
             raise ConfigurationError(f"role={shown(role)}: must be Role.LEADER or Role.FOLLOWER")
+        _check_snapshot(snapshot)
+        if not isinstance(time_unit, TimeUnit):
+            raise ConfigurationError(f"time_unit={shown(time_unit)}: must be a TimeUnit, such as TimeUnit.MILLIS")
+        _checked_int("time", time)
+        _checked_int("member_id", member_id, 32)
+        _checked_int("service_id", service_id, 32)
         self._factory: ServiceFactory | None = None
         self._role = role
         self._time_unit = time_unit
@@ -277,9 +320,13 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
     # Events
 
     def open_session(self, principal: bytes = b"") -> MemorySession:
-        """Open a session for a client with this encoded principal, and return it."""
+        """Open a session for a client with this encoded principal, and return it.
+
+        Raises TypeError when ``principal`` is not bytes-like, and what ``on_session_open`` raises.
+        """
+        encoded = _bytes_of("principal", principal)
         self._check_running()
-        session = MemorySession(self, self._next_session_id, bytes(memoryview(principal)))
+        session = MemorySession(self, self._next_session_id, encoded)
         self._next_session_id += 1
         self._all_sessions[session.id] = session
         self._log(
@@ -316,18 +363,27 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
 
     def fire_timer(self, correlation_id: int) -> None:
         """Fire a timer now, whatever its deadline, or one that was never scheduled, as a late cancel can cause."""
+        _checked_int("correlation_id", correlation_id)
         self._check_running()
         self._timers.pop(correlation_id, None)
         self._log(lambda module: module.timer_event(correlation_id))
 
     def inject_service_message(self, payload: bytes, *, service_id: int = 1) -> None:
-        """Log a message that another service of the cluster sent, with this service id."""
+        """Log a message that another service of the cluster sent, with this service id.
+
+        Raises TypeError when ``payload`` is not bytes-like.
+        """
+        message = _bytes_of("payload", payload)
+        _checked_int("service_id", service_id, 32)
+        self._check_running()
         self._injected += 1
-        self._log(lambda module: module.service_message(service_id, self._injected, bytes(payload)))
+        self._log(lambda module: module.service_message(service_id, self._injected, message))
 
     def new_term(self, *, leader_member_id: int | None = None, app_version: int = 1) -> None:
         """Log the beginning of a new leadership term, with the member's own id as leader or another one."""
         leader = (self._member_id if self._role is Role.LEADER else 1) if leader_member_id is None else leader_member_id
+        _checked_int("leader_member_id", leader, 32)
+        _checked_int("app_version", app_version, 32)
         self._log(
             lambda module: module.new_leadership_term(
                 leader_member_id=leader, time_unit=self._time_unit, app_version=app_version
@@ -377,6 +433,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         """
         if self._is_closed:
             raise ScriptError("the member is closed")
+        _check_snapshot(snapshot)
         if service is None and self._factory is None:
             raise ConfigurationError("restart() needs a new service: give the member a class, or pass service=")
         snapshot = self._base if snapshot is None else snapshot
@@ -393,11 +450,13 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
 
     def fail_offers(self, *results: int) -> None:
         """Let the service's next offers and claims to clients return these results, such as ``BACK_PRESSURED``."""
+        _check_results(results)
         self._check_running()
         self._module.driver.publication_results(_EGRESS_CHANNEL, EGRESS_STREAM_ID, list(results))
 
     def fail_requests(self, *results: int) -> None:
         """Let the next requests to the cluster return these results: timers, sessions to close, messages."""
+        _check_results(results)
         self._check_running()
         module = self._module
         module.driver.publication_results(CONTROL_CHANNEL, CONSENSUS_MODULE_STREAM_ID, list(results))
