@@ -150,7 +150,7 @@ class Kind:
     is_awaited: bool = False
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     connection: str = ""
-    """The attribute that has what is connected now, of a client that connects again."""
+    """The attribute that has what is connected now, of a reconnecting client."""
     attempt: tuple[Any, str] | None = None
     """The function that begins an attempt to connect again: the module that uses it, and its name there."""
 

@@ -174,9 +174,10 @@ PLAN: dict[str, Plan] = {
     "docs/operator-tools.md: Operator tools (sh)": Commands(),
     "docs/operator-tools.md: A live view (sh)": Commands(),
     "docs/client.md: Blocking (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
+    "docs/client.md: Where the cluster is (python)": Runs("memory"),
     "docs/client.md: Requests (python)": Runs("cluster"),
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
-    "docs/client.md: A client that reconnects (python)": Runs("cluster", replaced=_HOSTS),
+    "docs/client.md: Reconnecting clients (python)": Runs("cluster", replaced=_HOSTS),
     "docs/client.md: Metrics (python)": Runs("cluster"),
     "docs/client.md: Errors (python)": Runs("cluster", prints="b'four="),
     "docs/client.md: Pool (python)": Runs("cluster", prints="b'error", endless=True, replaced={**_HOSTS, "5000": "8"}),
@@ -186,7 +187,7 @@ PLAN: dict[str, Plan] = {
         "tests/test_cython_service.py::test_the_service_of_the_document_works"
     ),
     "docs/cython.md: Services in Cython (sh)": Commands(),
-    "docs/design/client-resilience.md: A client that reconnects: each waiting message is sent or fails (plain)": NoCode(
+    "docs/design/client-resilience.md: Reconnecting clients: each waiting message is sent or fails (plain)": NoCode(
         "a diagram"
     ),
     "docs/design/pipeline.md: The pipeline: decisions (plain)": NoCode("a diagram"),
@@ -366,17 +367,19 @@ READER: dict[str, str] = {
     ),
     "member": 'from container.spark.options import SourceOptions\nmember = SourceOptions(("member-0",))',
     "services": "from container.testing.cluster import Service\nservices = [Service(['python', 'my_service.py'])]",
-    "settings": (
+    "Printing": (
         "from typing import Any\n"
         "from container.client import EgressListener\n"
-        "class _Printing(EgressListener):\n"
+        "class Printing(EgressListener):\n"
         "    def on_message(self, cluster_session_id: int, timestamp: int, buffer: Any, header: object) -> None:\n"
         "        print(bytes(buffer))\n"
+    ),
+    "settings": (
+        "from typing import Any\n"
         "settings: dict[str, Any] = {\n"
         "    'ingress_channel': 'aeron:udp',\n"
         "    'ingress_endpoints': '{ingress}',\n"
         "    'egress_channel': 'aeron:udp?endpoint=localhost:0',\n"
-        "    'listener': _Printing(),\n"
         "}\n"
     ),
     "spark": "from container.spark import open_session\nspark = open_session()",

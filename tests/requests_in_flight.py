@@ -25,7 +25,7 @@ def processor_time_ns(action: Callable[[], object]) -> int:
 
 
 def client_of(world: World, most: int) -> ReconnectingClient:
-    """A client that connects again, over memory, with an outbox for so many messages."""
+    """A reconnecting client, over memory, with an outbox for so many messages."""
     return make(
         ReconnectingClient,
         lambda: AsyncConnect(world.context()),
@@ -40,7 +40,7 @@ def client_of(world: World, most: int) -> ReconnectingClient:
 
 
 def session_ends(count: int) -> int:
-    """A client that connects again has so many idempotent requests in flight, and its session ends; in nanoseconds."""
+    """A reconnecting client has so many idempotent requests in flight, and its session ends; in nanoseconds."""
     world = World()
     member = IngressMember(world.driver, 0, MEMBER_0)
     client = client_of(world, count)
@@ -106,7 +106,7 @@ def sent_again(count: int) -> int:
 
 
 KINDS: dict[str, Callable[[int], int]] = {
-    "the session of a client that connects again ends": session_ends,
+    "the session of a reconnecting client ends": session_ends,
     "requests time out, each at its time": times_out,
     "the sessions of a pool end, two requests each": sessions_end,
     "a new leader takes one request at a time": sent_again,

@@ -1,4 +1,4 @@
-"""The asyncio client that connects again, against scripted members over a media driver in this process."""
+"""The reconnecting client for asyncio, against scripted members over a media driver in this process."""
 
 from __future__ import annotations
 

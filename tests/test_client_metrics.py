@@ -265,7 +265,7 @@ def test_a_message_that_comes_again_to_a_pooled_session_has_come_once(world: Wor
     assert moves() == {"received": 1}
 
 
-# asyncio, and clients that connect again: with threads and real drivers
+# asyncio, and reconnecting clients: with threads and real drivers
 
 
 def test_an_asyncio_client_counts() -> None:

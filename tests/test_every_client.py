@@ -388,7 +388,7 @@ async def test_requests_end_when_the_leader_is_given_up_and_those_that_may_be_se
         assert leader.sent() == [b"2:"]
 
 
-# Clients that connect again
+# Reconnecting clients
 
 
 def has_sessions(client: AnyClient, count: int) -> bool:

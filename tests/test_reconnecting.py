@@ -1,4 +1,4 @@
-"""The blocking client that connects again, against scripted members over a media driver in this process."""
+"""The blocking reconnecting client, against scripted members over a media driver in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A day of a client that connects again: a pause, a fork, kills of driver and members, bad names, a session limit."""
+"""A day of a reconnecting client: a pause, a fork, kills of driver and members, bad names, a session limit."""
 
 from __future__ import annotations
 

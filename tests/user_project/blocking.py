@@ -1,4 +1,4 @@
-"""A user's blocking clients: one, one that connects again, and a pool; mypy --strict finds nothing here."""
+"""A user's blocking clients: one, a reconnecting one, and a pool; mypy --strict finds nothing here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client for asyncio that connects again when its session ends."""
+"""The reconnecting client for asyncio: it opens a new session when the old one ends."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class AsyncReconnectingClient(ReconnectingBase, EnteredByAsyncWith):
         resolve: Callable[[], str] | None = None,
         **settings: Unpack[ClientSettings],
     ) -> AsyncReconnectingClient:
-        """A client that connects again: ``async with AsyncReconnectingClient.connect(...) as client``.
+        """Return a reconnecting client: ``async with AsyncReconnectingClient.connect(...) as client``.
 
         Args:
             context: as for :meth:`AsyncAeronCluster.connect`, and so are ``correlate``, ``max_waiting``,

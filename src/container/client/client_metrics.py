@@ -93,12 +93,12 @@ class ClientMetrics:
     unmatched: int = 0
     """Replies for which no request waited any more."""
     reconnects: int = 0
-    """Sessions beyond the first that a client which connects again has had; of a pool, how often one of its sessions
+    """Sessions beyond the first that a reconnecting client has had; of a pool, how often one of its sessions
     was connected again."""
     in_flight: int = 0
     """Requests that wait for their reply."""
     waiting: int = 0
-    """Messages that wait to be sent, in the outbox of a client that connects again."""
+    """Messages that wait to be sent, in the outbox of a reconnecting client."""
     unread: int = 0
     """Messages that have come and wait to be taken, of an asyncio client."""
     sessions: int = 0

@@ -121,7 +121,7 @@ class DriverChoice:
 
 
 class LastingDriver:
-    """The embedded driver of a client that connects again: launched for the first attempt that needs one, and used by
+    """The embedded driver of a reconnecting client: launched for the first attempt that needs one, and used by
     all later ones. Launching it waits, so asyncio does that on another thread."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The base of the two clients that connect again, the blocking one and asyncio's."""
+"""The base of the two reconnecting clients, the blocking one and asyncio's."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class FailureLog:
 
 
 class ReconnectingBase:
-    """Where a client that connects again is; for those who derive from it, its state machine and its outbox."""
+    """Where a reconnecting client is; for those who derive from it, its state machine and its outbox."""
 
     _ended = ClientMetrics()  # of the sessions that have ended
     _counted: AeronCluster | AsyncAeronCluster | None = None  # whose counts are not yet among those of all sessions
@@ -207,7 +207,7 @@ class ReconnectingBase:
 
     def _check_open(self) -> None:
         if self._parent_id:
-            raise forks.refusal("use a client", "the client that connects again", self._parent_id)
+            raise forks.refusal("use a client", "the reconnecting client", self._parent_id)
         if self.is_closed:
             raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
 
@@ -227,7 +227,7 @@ def check_connection_arguments(
 def check_not_shared(context: ClientContext) -> None:
     """Refuse a context with a client of the transport, with a ConfigurationError: each session makes its own."""
     if context.client is not None:
-        raise ConfigurationError("client must be None: a client that connects again makes one for each session")
+        raise ConfigurationError("client must be None: a reconnecting client makes one for each session")
 
 
 def attempt_context(context: ClientContext, resolve: Callable[[], str] | None, driver: LastingDriver) -> ClientContext:

@@ -1,4 +1,4 @@
-"""The blocking client that connects again when its session ends."""
+"""The blocking reconnecting client: it opens a new session when the old one ends."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class ReconnectingClient(ReconnectingBase, EnteredByWith):
         resolve: Callable[[], str] | None = None,
         **settings: Unpack[ClientSettings],
     ) -> ReconnectingClient:
-        """A client that connects again: ``with ReconnectingClient.connect(...) as client``. It does not wait.
+        """Return a reconnecting client: ``with ReconnectingClient.connect(...) as client``. It does not wait.
 
         Arguments as for :meth:`AsyncReconnectingClient.connect`, and so are the attempts and their reports. A poll
         calls the callbacks, and raises what they raise. Raises ConfigurationError immediately for a bad setting;

@@ -1,4 +1,4 @@
-"""Decides when a client connects again, and keeps unsent messages meanwhile. No I/O.
+"""Decides when a reconnecting client connects again, and keeps unsent messages meanwhile. No I/O.
 
 :class:`Reconnection` learns how each attempt and each session ended, and returns when the next attempt begins, if there
 is one. :class:`Outbox` keeps messages to send in their order, within limits. The owner of the client passes in the time
