@@ -12,7 +12,7 @@ from tests.documents import DOCUMENTS, ROOT
 from tests.test_source import FILES
 
 PACKAGE = ROOT / "src" / "container"
-OF_THE_READER = {"my_service.py", "container.py", "tests/test_counter.py"}
+OF_THE_READER = {"my_service.py", "test_my_service.py", "container.py", "tests/test_counter.py"}
 """Files of the one who reads: named in examples."""
 
 
