@@ -532,6 +532,26 @@ def test_a_probe_waits_until_its_time_limit(words: Words, member: World) -> None
     assert "the consensus module's state is unknown\n  the state of its election is unknown" in text.output
 
 
+@pytest.mark.parametrize(
+    ("activity_ms", "said"),
+    [
+        (-1, "is stopped: start it"),
+        (5, "is dead: it has shown no sign of life for 10 s: start it again"),
+        (0, "is starting: wait until `aeron-cluster health DIR --check live` succeeds"),
+    ],
+)
+def test_a_word_for_a_running_node_says_what_to_do_with_another(
+    words: Words, member: World, activity_ms: int, said: str
+) -> None:
+    write_mark(member.base_dir, 2)
+    path = member.base_dir / "cluster" / "cluster-mark.dat"
+    mark = bytearray(path.read_bytes())
+    struct.pack_into("<q", mark, 16, activity_ms)  # the activity timestamp, behind SBE header, version and component
+    path.write_bytes(mark)
+    for word in ("snapshot", "list-members"):
+        assert said in words.refusal(word, member.base_dir)
+
+
 def test_a_directory_is_named_or_comes_from_the_environment(
     words: Words, member: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,7 +138,7 @@ def _checked(name: str, value: object, kind: type, expected: str) -> None:
 def _checked_int(name: str, value: object, bits: int = 64) -> None:
     """Raise TypeError or ValueError, which name the argument, unless the value is a signed integer of these bits."""
     _checked(name, value, int, "an int")
-    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):  # type: ignore[operator]
+    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
         raise ValueError(f"{name}={shown(value)}: must fit into {bits} bits, with its sign")
 
 
