@@ -241,8 +241,8 @@ def _check(mark: MarkFile, counters: ClusterCounters, action: _Action) -> None:
     if state != action.needed_state:
         advice = ": run `aeron-cluster resume` first" if state == "SUSPENDED" else ""
         raise RefusedError(
-            f"the state of the consensus module of member {mark.member_id} is {state}: {action.toggle.lower()} needs "
-            f"the state {action.needed_state}{advice}"
+            f"the state of the consensus module of member {mark.member_id} is {state}: it must be "
+            f"{action.needed_state} to {action.toggle.lower()}{advice}"
         )
 
 
