@@ -317,7 +317,7 @@ def test_a_snapshot_that_a_service_fails_to_take_is_no_success(node: NodeFactory
     java(member, "snapshot")
     failed = ours(member.cluster_dir, "snapshot", code=1)
     assert not failed["is_done"]
-    assert "no snapshot was entered" in failed["reason"]
+    assert "has no new snapshot" in failed["reason"]
     texts = [error["text"] for log in failed["errors"] for error in log["errors"]]
     assert any("this snapshot fails as asked" in text for text in texts), texts
     assert failed["state"] == "ACTIVE"
