@@ -11,8 +11,10 @@ import argparse
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 
 from benchmarks._harness import ROOT, Report, RoundFailed, cpu_seconds, resident_mib, run_rounds
@@ -31,6 +33,7 @@ from benchmarks._peers import (
 from benchmarks._verdicts import Goal, Result
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
+from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.node import Node
 from container.testing.processes.process import Process
 
@@ -45,6 +48,7 @@ IMPORTS = {
     "container.run": "import container; container.run",
     "container.client": "import container.client",
 }
+_MEMBER_PORTS = 5
 _POLL_S = 0.002
 _LAUNCH_POLL_S = 0.0002
 
@@ -75,7 +79,7 @@ def start_and_join(start: Start) -> Result:
 
 def start_dev() -> Result:
     """Seconds from the start of `aeron-cluster dev`, in a new directory, until it says that it is ready."""
-    with tempfile.TemporaryDirectory(prefix="bench-start-") as name:
+    with tempfile.TemporaryDirectory(prefix="bench-start-") as name, closing(PortReservation()) as ports:
         command = [
             sys.executable,
             "-m",
@@ -84,20 +88,51 @@ def start_dev() -> Result:
             "examples.echo_service:EchoService",
             "--dir",
             f"{name}/node",
+            "--port",
+            str(ports.take_row(_MEMBER_PORTS)),
         ]
         begin = time.perf_counter()
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as node:
-            assert node.stdout is not None
             try:
-                if "ready" not in node.stdout.readline():
-                    raise RoundFailed("aeron-cluster dev ended before it was ready")
+                await_line(node, "ready", LIMIT_S)
                 return {
                     "leads_s": time.perf_counter() - begin,
                     "cpu_s": cpu_seconds(node.pid),
                     "resident_mib": resident_mib(node.pid),
                 }
             finally:
-                node.terminate()
+                _end(node, LIMIT_S)
+
+
+def await_line(node: subprocess.Popen[str], word: str, limit_s: float) -> None:
+    """Wait until a node has printed its first line, which is to have that word; one that is late is killed."""
+    assert node.stdout is not None
+    is_late = threading.Event()
+
+    def end_late() -> None:
+        is_late.set()
+        node.kill()
+
+    timer = threading.Timer(limit_s, end_late)
+    timer.start()
+    try:
+        line = node.stdout.readline()
+    finally:
+        timer.cancel()
+        timer.join()
+    if is_late.is_set():
+        raise RoundFailed(f"waited {limit_s:g} s for aeron-cluster dev to say that it is {word}")
+    if word not in line:
+        raise RoundFailed(f"aeron-cluster dev ended before it was {word}")
+
+
+def _end(node: subprocess.Popen[str], limit_s: float) -> None:
+    node.terminate()
+    try:
+        node.wait(limit_s)
+    except subprocess.TimeoutExpired as late:
+        node.kill()
+        raise RoundFailed(f"waited {limit_s:g} s for aeron-cluster dev to end") from late
 
 
 def await_program(service: Process) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from container.archive.server.archive_conductor import Conductor
 from container.archive.server.archive_context import ArchiveContext
 from container.archive.server.native_archive import Archive
 from container.files.error_log import read_error_log
@@ -23,7 +24,7 @@ CHANNELS: dict[str, Any] = {
 }
 
 
-class ScriptedConductor:
+class ScriptedConductor(Conductor):
     """Stands for the archive's conductor: notes what is called, and does what a test wants."""
 
     def __init__(self, context: ArchiveContext, settings: ArchiveSettings) -> None:

@@ -48,12 +48,12 @@ def compiler() -> str:
     return found
 
 
-def build(compiler: str, directory: Path, source: str, name: str = "libaeron.so") -> Path:
+def build(compiler: str, directory: Path, source: str, name: str = "libaeron.so", *options: str) -> Path:
     """Compile a shared library of C source."""
     library = directory / name
     (directory / "fake.c").write_text(source)
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(library), str(directory / "fake.c")],
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(directory / "fake.c"), *options],
         check=True,
         timeout=LIMIT_S,
     )
@@ -207,3 +207,92 @@ def test_the_drivers_library_may_be_given_with_the_driver() -> None:
     assert error_of(f"MediaDriver.launch_embedded(library={library_path()!r}).close()") == ""
     text = error_of("MediaDriver.launch_embedded().close(); MediaDriver.launch_embedded(library='/no/other')")
     assert "is loaded already, so /no/other cannot be" in text
+
+
+PACKETS = """
+import logging, socket, sys, time
+from contextlib import closing
+from pathlib import Path
+from container.aeron import AeronClient, MediaDriver
+from container.files.cnc_file import CncFile
+from container.testing.memory import transport_probe as probe
+from container.testing.processes.endpoints import PortReservation
+
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+with (
+    MediaDriver.launch_embedded(threading="INVOKER") as driver,
+    AeronClient(driver.aeron_dir, use_invoker=True) as client,
+    closing(PortReservation()) as ports,
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+):
+    port = ports.take()
+    subscription = probe.add_subscription(client, f"aeron:udp?endpoint=127.0.0.1:{port}", 1)
+    most = total = 0
+    for _ in range(20):     # the driver's own thread takes some where this one is kept from its turns for 20 ms
+        for _ in range(4):
+            sender.sendto(b"\\xff" * 1000, ("127.0.0.1", port))
+        taken = []
+        limit = time.monotonic() + 1
+        while sum(taken) < 4 and time.monotonic() < limit:
+            taken.append(driver.invoke() // 1000)
+        most, total = max(most, *taken), max(total, sum(taken))
+        if most == 4:
+            break
+    print("most", most, "of them all", total, "of", subscription.channel)
+    with closing(CncFile.open_ready(Path(driver.aeron_dir))) as cnc:
+        print("errors", [record.text for record in cnc.errors()])
+"""
+
+
+def packets(environment: dict[str, str]) -> str:
+    """The output of a process whose driver receives packets."""
+    result = python(PACKETS, environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each packet has a call of its own")
+@pytest.mark.parametrize(("version", "is_known"), [((1, 54, 9), True), ((1, 55, 0), False), ((2, 0, 0), False)])
+def test_a_driver_s_sockets_are_the_known_ones_up_to_a_version(
+    tmp_path: Path, compiler: str, version: tuple[int, int, int], is_known: bool
+) -> None:
+    library = build(compiler, tmp_path, versions(*version), "libdriver.so", "-Wl,--no-as-needed", library_path())
+    text = packets({"AERON_DRIVER_LIBRARY": str(library)})
+    assert f"most {4 if is_known else 1} of them all 4" in text
+    assert ("a turn takes one packet of each socket, as the library is newer" in text) is not is_known
+
+
+BROKEN_SOCKET = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+int recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *timeout)
+{
+    static int (*real)(int, struct mmsghdr *, unsigned int, int, struct timespec *);
+    static int received = 0;
+    if (received > 0)
+    {
+        received = 0;
+        errno = EIO;
+        return -1;
+    }
+    if (NULL == real)
+    {
+        real = dlsym(RTLD_NEXT, "recvmmsg");
+    }
+    return received = real(fd, messages, count, flags, timeout);
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each packet has a call of its own")
+def test_an_error_of_a_socket_behind_a_packet_of_the_same_turn_is_in_the_driver_s_error_log(
+    tmp_path: Path, compiler: str
+) -> None:
+    library = build(compiler, tmp_path, BROKEN_SOCKET, "libbroken.so", "-ldl")
+    text = packets({"LD_PRELOAD": str(library)})
+    assert "most 1 of them all 4" in text
+    assert "Failed to recvmmsg" in text

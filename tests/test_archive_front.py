@@ -7,12 +7,15 @@ import threading
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import container.archive
+from container.agent.composite_agent import CompositeAgent
 from container.archive.authentication import AcceptAll, DenyAll
+from container.archive.server.archive_agent import ArchiveAgent
 from container.archive.server.archive_arguments import ArchiveArguments, ArchiveSettingsArguments
 from container.archive.server.archive_context import ArchiveContext
 from container.archive.server.archive_counters import recording_position_key
@@ -642,6 +645,37 @@ def test_invoke_and_close_inside_a_callback(invoked: tuple[Owner, Archive]) -> N
     ]
     assert not archive.is_running
     assert owner.conductor.calls == ["start", "do_work", "close"]
+
+
+def test_invoke_and_close_inside_the_handler_of_an_error_of_a_turn_that_a_node_gave(owner: Owner) -> None:
+    heard: list[object] = []
+
+    def on_error(error: BaseException) -> None:
+        try:
+            heard.append(archive.invoke())
+        except ContainerError as refusal:
+            heard.append(str(refusal))
+        archive.close()
+        heard.append((str(error), archive.is_running))
+
+    def fail() -> None:
+        raise OSError("disk")
+
+    archive = owner.launch(error_handler=on_error)
+    node = CompositeAgent(None, owner.errors.append, lambda: None, lambda: None)
+    node.add(archive, archive.agent)
+    node.do_work()
+    owner.conductor.actions["do_work"] = fail
+    node.do_work()
+    assert heard == ["invoke() was called from inside a callback of the archive", ("disk", True)]
+    assert owner.errors == []
+    assert not archive.is_running
+    assert owner.conductor.calls == ["start", "do_work", "close"]
+
+
+def test_an_agent_takes_a_conductor_alone_which_has_its_turns_without_a_call_of_python() -> None:
+    with pytest.raises(TypeError, match="'conductor' has incorrect type"):
+        ArchiveAgent(SimpleNamespace(), *[None] * 5)  # type: ignore[arg-type]
 
 
 def test_an_archive_with_a_thread_is_not_invoked(running: Callable[..., tuple[Owner, Archive]]) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks import _harness, codecs, echo, instructions, sessions_and_timers
+from benchmarks import _harness, codecs, echo, instructions, sessions_and_timers, start
 from benchmarks._harness import Report, RoundFailed, cpu_seconds, medians_of, resident_mib, run_rounds
 from benchmarks._verdicts import Goal, Result, Word, judge
+from tests.limits import LIMIT_S
 
 
 def rounds(*values: float, metric: str = "per_second") -> list[Result]:
@@ -226,3 +230,23 @@ def test_each_load_of_an_echo_has_messages() -> None:
     assert {load.medium for load in found} == {"udp", "ipc"}
     assert max(load.messages * (load.length + 64) for load in found) < 110e6
     assert min(load.messages for load in echo.loads(1)) == 100
+
+
+@pytest.mark.parametrize(
+    ("program", "limit_s", "refusal"),
+    [
+        ("print('it is ready', flush=True); input()", LIMIT_S, None),
+        ("pass", LIMIT_S, "ended before it was ready"),
+        ("input()", 0.2, "waited 0.2 s for aeron-cluster dev to say that it is ready"),
+    ],
+)
+def test_a_node_that_does_not_say_that_it_is_ready_fails_its_round(
+    program: str, limit_s: float, refusal: str | None
+) -> None:
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
+        try:
+            with pytest.raises(RoundFailed, match=refusal) if refusal is not None else nullcontext():
+                start.await_line(node, "ready", limit_s)
+        finally:
+            node.kill()

@@ -618,6 +618,44 @@ def test_cm17_a_timer_can_be_moved_and_cancelled(world: ConsensusWorld) -> None:
     assert world.errors == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "portions"),
+    [
+        ({}, 1),
+        ({"ingress_fragment_limit": 500}, 1),
+        ({"use_agent_invoker": True}, 10),
+        ({"use_agent_invoker": True, "ingress_fragment_limit": 100}, 2),
+        ({"use_agent_invoker": True, "ingress_fragment_limit": 10}, 1),
+    ],
+    ids=str,
+)
+def test_a_turn_that_takes_more_of_ingress_takes_as_much_more_of_all_else(
+    settings: dict[str, Any], portions: int
+) -> None:
+    world = ConsensusWorld(**settings).lead()
+    [service] = world.services
+    for number in range(300):
+        service.schedule(number, now_ms(world) + 500)
+    world.work(300)
+    world.clock.advance(500 * MS)
+    for _ in range(300):
+        service.offer(b"of a service")
+    world.agent.do_work()
+    assert len(world.logged("TimerEvent")) == 20 * portions
+    assert world.logged("SessionMessageHeader") == []
+    world.agent.do_work()
+    assert len(world.logged("TimerEvent")) == min(300, 40 * portions)
+    assert len(world.logged("SessionMessageHeader")) == 20 * portions
+    world.until(lambda: len(world.logged("TimerEvent")) == len(world.logged("SessionMessageHeader")) == 300)
+    assert world.errors == []
+    for _ in range(300):
+        service.send(
+            "SessionMessageHeader", b"of no service", leadership_term_id=-1, cluster_session_id=99, timestamp=0
+        )
+    world.agent.do_work()
+    assert len(world.errors) == 25 * portions
+
+
 def test_a_timer_whose_event_the_log_does_not_take_fires_later(world: ConsensusWorld) -> None:
     world.services[0].schedule(7, now_ms(world))
     world.services[0].schedule(8, now_ms(world))

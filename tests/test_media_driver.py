@@ -268,7 +268,7 @@ def test_a_turn_takes_as_many_packets_of_a_socket_as_it_may(most: int) -> None:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
         port = ports.take()
-        probe.add_subscription(client, f"aeron:udp?endpoint=127.0.0.1:{port}", 1)
+        subscription = probe.add_subscription(client, f"aeron:udp?endpoint=127.0.0.1:{port}", 1)
         deadline = time.monotonic() + LIMIT_S
         # The driver's own thread takes some where this one is kept from its turns for 20 ms.
         while max(taken, default=0) < min(most, packets):
@@ -276,6 +276,7 @@ def test_a_turn_takes_as_many_packets_of_a_socket_as_it_may(most: int) -> None:
             for _ in range(packets):
                 sender.sendto(b"\xff" * PACKET_LENGTH, ("127.0.0.1", port))
             taken += [driver.invoke() // PACKET_LENGTH for _ in range(packets)]
+        assert subscription.channel.endswith(f":{port}"), "it is kept open"
     assert max(taken) == min(most, packets)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from benchmarks import _harness, recordings
+from benchmarks import _harness, recordings, start
 from benchmarks import all as all_benchmarks
 from benchmarks.echo import BARE
 
@@ -46,3 +48,10 @@ def test_decoding_of_recordings_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert set(growth) == {"0.005 GiB", "0.01 GiB"}
     assert set(found["failures"].values()) == {0}
     assert list(tmp_path.glob("log-*")) == []
+
+
+def test_a_start_of_dev_is_measured_beside_another_node_on_the_default_port() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        with suppress(OSError):  # some node has it already
+            other.bind(("127.0.0.1", 9010))
+        assert start.start_dev()["leads_s"] > 0

@@ -32,6 +32,7 @@ cdef extern from "dlfcn.h" nogil:
 cdef enum:
     MIN_MAJOR = 1
     MIN_MINOR = 51
+    LAST_MINOR_OF_KNOWN_BINDINGS = 54       # of the driver's sockets: compared in the sources of 1.51 to 1.54
 
 _HOW_TO_GET_IT = (
     "install it with 'pip install pyaeron', or set AERON_LIBRARY to the path of an official libaeron of "
@@ -148,7 +149,8 @@ def _refuse_missing(list missing, str path, str setting):
 
 
 cdef int _check_version(void* handle, str path, str setting) except -1:
-    """Before anything else is looked up, so that an old library is called old and not incomplete."""
+    """Before anything else is looked up, so that an old library is called old and not incomplete. Whether its sockets'
+    bindings have a known layout."""
     cdef ClientFunctions table
     cdef list missing = []
     _bind(handle, "aeron_version_major", <void**> &table.version_major, missing)
@@ -160,7 +162,7 @@ cdef int _check_version(void* handle, str path, str setting) except -1:
         raise ImportError(
             f"{path} ({setting}) is Aeron {'.'.join(map(str, version))}, which is too old: "
             f"{MIN_MAJOR}.{MIN_MINOR} is the least that works; {_HOW_TO_GET_IT}", path=path)
-    return 0
+    return version[:2] <= (MIN_MAJOR, LAST_MINOR_OF_KNOWN_BINDINGS)
 
 
 cdef int _bind_publication(void* handle, str kind, PublicationFunctions* table, list missing) except -1:
@@ -312,15 +314,18 @@ cdef int _bind_driver(void* handle, DriverFunctions* table, list missing) except
     _bind(handle, f"{prefix}publication_linger_timeout_ns",
           <void**> &table.context_set_publication_linger_timeout_ns, missing)
     _bind(handle, f"{prefix}timer_interval_ns", <void**> &table.context_set_timer_interval_ns, missing)
-    _bind(handle, f"{prefix.replace('set', 'get')}udp_channel_transport_bindings",
-          <void**> &table.context_get_udp_channel_transport_bindings, [])
-    _bind(handle, f"{prefix}udp_channel_transport_bindings",
-          <void**> &table.context_set_udp_channel_transport_bindings, [])
-    _bind(handle, "aeron_udp_channel_transport_recvmmsg", &table.udp_channel_transport_recvmmsg, [])
     _bind(handle, "aeron_driver_init", <void**> &table.init, missing)
     _bind(handle, "aeron_driver_start", <void**> &table.start, missing)
     _bind(handle, "aeron_driver_main_do_work", <void**> &table.main_do_work, missing)
     _bind(handle, "aeron_driver_close", <void**> &table.close, missing)
+    return 0
+
+
+cdef int _bind_bindings(void* handle, DriverFunctions* table) except -1:
+    cdef str name = "udp_channel_transport_bindings"
+    _bind(handle, f"aeron_driver_context_get_{name}", <void**> &table.context_get_udp_channel_transport_bindings, [])
+    _bind(handle, f"aeron_driver_context_set_{name}", <void**> &table.context_set_udp_channel_transport_bindings, [])
+    _bind(handle, "aeron_udp_channel_transport_recvmmsg", &table.udp_channel_transport_recvmmsg, [])
     return 0
 
 
@@ -383,12 +388,18 @@ cdef int _load_driver(object path) except -1:
     cdef void* handle
     cdef DriverFunctions table
     cdef list missing = []
+    cdef bint has_known_bindings
     ensure_client()
     found, setting = _find_driver(path)
     handle = _open(found, setting)
     try:
-        _check_version(handle, found, setting)
+        has_known_bindings = _check_version(handle, found, setting)
         _bind_driver(handle, &table, missing)
+        table.context_get_udp_channel_transport_bindings = NULL
+        table.context_set_udp_channel_transport_bindings = NULL
+        table.udp_channel_transport_recvmmsg = NULL
+        if has_known_bindings:
+            _bind_bindings(handle, &table)
         _refuse_missing(missing, found, setting)
     except BaseException:
         dlclose(handle)

@@ -6,6 +6,7 @@ The layout of a driver's CnC file is upstream's: aeron_cnc_file_descriptor.h and
 import fcntl
 import os
 import struct
+import sys
 import time
 import warnings
 import weakref
@@ -25,6 +26,7 @@ from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_
 
 from container.common import forks
 from container.common.closed_files import closed_to_others
+from container.common.loggers import report
 from container.common.process_end import Stage, close_at_end
 from container.common.regular_files import open_regular
 from container.common.sealed cimport seal
@@ -61,9 +63,13 @@ cdef extern from *:
             struct mmsghdr first = messages[0];
             int result = container_receive_one(transport, messages, count, bytes, on_packet, clientd);
             messages[0] = first;                // the call leaves in it what it has received
-            if (result <= 0)
+            if (result < 0)
             {
-                return received > 0 ? received : result;
+                return result;                  // the caller logs it; what came before has been handed on and counted
+            }
+            if (result == 0)
+            {
+                break;
             }
             received += result;
         }
@@ -439,6 +445,10 @@ cdef class MediaDriver:
                                         driver_lib.udp_channel_transport_recvmmsg)
         if bindings != NULL:
             self._check(driver_lib.context_set_udp_channel_transport_bindings(self._context, bindings), "bindings")
+        elif sys.platform == "linux":
+            report("info", "media driver in %s: a turn takes one packet of each socket, as the library is newer than "
+                   "the releases whose sockets are known (1.51 to 1.54), or has others than the usual ones",
+                   self.aeron_dir)
         return 0
 
     cdef int _configure_threads(self, str threading) except -1:

@@ -201,10 +201,12 @@ class AgentOwner[AgentType: Agent, ContextType: Context](ABC):
 
         Raise as it does.
         """
+        self._is_invoking = True  # a handler of the error must not invoke again, and its close() ends it behind it
         try:
             if error is not None:
                 self._on_error_of_turn(error, is_starting=False)
         finally:
+            self._is_invoking = False
             if self._is_closing:
                 self._end()
 

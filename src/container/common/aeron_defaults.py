@@ -101,3 +101,12 @@ def fragment_limit(given: int | None, is_shared: bool) -> int:
     if given is not None:
         return given
     return FRAGMENT_LIMIT_OF_A_SHARED_THREAD if is_shared else FRAGMENT_LIMIT
+
+
+def portions(ingress_limit: int, is_shared: bool) -> int:
+    """How many times upstream's portions of timers, service messages and control messages a turn takes at most.
+
+    Upstream's belong to its 50 messages of ingress. A turn that takes more of these, as where parts share a thread,
+    takes more of the others as well: else, under full load, timers would expire late, and service messages would wait.
+    """
+    return max(1, ingress_limit // FRAGMENT_LIMIT) if is_shared else 1

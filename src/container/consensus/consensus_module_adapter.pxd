@@ -12,6 +12,7 @@ cdef class ConsensusModuleAdapter(FragmentHandler):
     cdef Subscription _subscription
     cdef ConsensusEventHandler _handler
     cdef SessionFragmentAssembler _assembler
+    cdef int _fragment_limit
     cdef int poll(self) except -1
     cdef int _dispatch(self, const MessageHeader* message, const uint8_t* buffer, size_t length) except -1
     cpdef int close(self) except -1

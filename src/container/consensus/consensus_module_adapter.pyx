@@ -16,19 +16,23 @@ from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, FrameHead
 from container.transport.streams cimport FragmentHandler, Subscription
 
 cdef enum:
-    FRAGMENT_LIMIT = 25
+    FRAGMENT_LIMIT = 25         # of a portion
 
 
 cdef class ConsensusModuleAdapter(FragmentHandler):
-    """Feeds a :class:`ConsensusEventHandler` with what comes on the control stream."""
+    """Feeds a :class:`ConsensusEventHandler` with what comes on the control stream.
 
-    def __init__(self, Subscription subscription not None, ConsensusEventHandler handler not None):
+    A poll takes upstream's 25 frames at most, times ``portions`` (int).
+    """
+
+    def __init__(self, Subscription subscription not None, ConsensusEventHandler handler not None, int portions):
         self._subscription = subscription
+        self._fragment_limit = portions * FRAGMENT_LIMIT
         self._handler = handler
         self._assembler = SessionFragmentAssembler(self)
 
     cdef int poll(self) except -1:
-        return self._subscription.controlled_poll(self._assembler, FRAGMENT_LIMIT)
+        return self._subscription.controlled_poll(self._assembler, self._fragment_limit)
 
     cpdef int close(self) except -1:
         """Close the subscription."""

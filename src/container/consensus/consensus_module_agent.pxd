@@ -66,6 +66,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef TimerService _timers
     cdef list _trackers                         # PendingServiceMessageTracker of each service
     cdef MessageAppender _message_appender
+    cdef int _portions                          # of timers, and of messages of a service, that a turn takes at most
     cdef int64_t _new_log_term_length           # bytes; 0: the driver decides
     cdef LogRecording _recording
     cdef LogCommit _commit
@@ -100,5 +101,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _invoke_client(self) except -1
     cdef int _poll_archive(self) except -1
     cdef int _consensus_work(self, int64_t now_ns) except -1
+    cdef int _poll_timers(self) except -1
+    cdef int _append_service_messages(self) except -1
     cdef int64_t _max_payload_length(self) except -1
     cdef PendingServiceMessageTracker _tracker_of(self, int service_id)

@@ -12,7 +12,7 @@ from container.codecs.cluster cimport (
     CLUSTER_ACTION_RESUME, CLUSTER_ACTION_SNAPSHOT, CLUSTER_ACTION_SUSPEND,
     SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
 )
-from container.common.aeron_defaults import fragment_limit
+from container.common.aeron_defaults import fragment_limit, portions
 from container.common.directories import removed_text
 from container.common.error_texts import message_of
 from container.common.log_events import WaitLog
@@ -53,12 +53,13 @@ from container.consensus.member_status cimport (
 from container.consensus.member_termination cimport MemberTermination
 from container.consensus.peer_messages cimport PeerMessages
 from container.consensus.pending_service_messages cimport (
-    PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
+    SERVICE_MESSAGE_LIMIT, PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
 )
 from container.consensus.service_joins cimport ServiceJoins
 from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.term_announcer cimport TermAnnouncer
+from container.consensus.timer_service cimport POLL_LIMIT as TIMER_POLL_LIMIT
 from container.consensus.uncommitted_timers cimport UncommittedTimers
 from container.errors import (
     AgentTermination, ArchiveError, ClusterError, ClusterEvent, ConfigurationError, MarkFileError,
@@ -108,9 +109,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._ingress_endpoints = self.members.ingress_endpoints()
         self._log_adapter = LogAdapter(
             self, fragment_limit(settings.log_fragment_limit, context.use_agent_invoker))
+        ingress_limit = fragment_limit(settings.ingress_fragment_limit, context.use_agent_invoker)
         self._ingress = IngressAdapter(
-            self, self._client, settings.ingress_stream_id,
-            fragment_limit(settings.ingress_fragment_limit, context.use_agent_invoker), self._on_error)
+            self, self._client, settings.ingress_stream_id, ingress_limit, self._on_error)
+        self._portions = portions(ingress_limit, context.use_agent_invoker)
         self.backups = BackupAnswers(
             self._recording_log, service_count=settings.service_count,
             commit_position_counter_id=self._counters.commit_position.counter_id, members=self.members,
@@ -134,7 +136,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _add_streams(self, context):
         settings = context.settings
         self._service_adapter = ConsensusModuleAdapter(
-            self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self)
+            self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self,
+            self._portions)
         self._service_proxy = ServiceProxy(
             self._client.add_publication(settings.control_channel, settings.service_stream_id))
         self._consensus = ConsensusAdapter(
@@ -406,13 +409,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._termination.check_archive(error)
 
     cdef int _consensus_work(self, int64_t now_ns) except -1:
-        cdef PendingServiceMessageTracker tracker
         cdef int work_count = 0
         if self._status.role == LEADER:
             if self._status.state == STATE_ACTIVE:
-                work_count += self._timers.poll(self._cluster_clock.time())
-                for tracker in self._trackers:
-                    work_count += tracker.poll(self._message_appender)
+                work_count += self._poll_timers()
+                work_count += self._append_service_messages()
                 work_count += self._ingress.poll()
             work_count += self._commit.update_as_leader(now_ns)
         else:
@@ -425,6 +426,27 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._snapshots.poll_space():
             self._slow_tick_deadline_ns = 0     # which asks for the snapshot
             work_count += 1
+        return work_count
+
+    cdef int _poll_timers(self) except -1:
+        cdef int64_t now = self._cluster_clock.time()
+        cdef int work_count = 0, done, _portion
+        for _portion in range(self._portions):
+            done = self._timers.poll(now)
+            work_count += done
+            if done < TIMER_POLL_LIMIT:
+                break
+        return work_count
+
+    cdef int _append_service_messages(self) except -1:
+        cdef PendingServiceMessageTracker tracker
+        cdef int work_count = 0, done, _portion
+        for tracker in self._trackers:
+            for _portion in range(self._portions):
+                done = tracker.poll(self._message_appender)
+                work_count += done
+                if done < SERVICE_MESSAGE_LIMIT:
+                    break
         return work_count
 
     # Requests of services and tools

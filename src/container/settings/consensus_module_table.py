@@ -113,7 +113,8 @@ class ConsensusModuleSettings:
     )
     ingress_fragment_limit: int | None = number_field(
         "aeron.cluster.ingress.fragment.limit",
-        "How many frames of clients are read in one turn; as many as clients have streams, if they are more.",
+        "How many frames of clients are read in one turn; as many as clients have streams, if they are more. On a "
+        "thread that parts share, timers, messages of services and their requests keep upstream's proportion to it.",
         None,
         1,
         INT32_MAX,

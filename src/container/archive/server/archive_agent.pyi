@@ -1,20 +1,15 @@
 # The duty cycle of an archive, as type checkers see it.
 from collections.abc import Callable
-from typing import Protocol, final, type_check_only
+from typing import final
 
 from container.agent.agent import Agent
+from container.archive.server.archive_conductor import Conductor
 from container.archive.server.archive_mark_file import ArchiveMarkFile
 from container.archive.server.store.catalog import Catalog
 from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy
 from container.transport.transport_seam import Client
-
-@type_check_only
-class _Conductor(Protocol):
-    def start(self) -> object: ...
-    def do_work(self) -> int: ...
-    def close(self) -> object: ...
 
 def new_archive_id(client: Client, *, is_given: bool) -> int: ...
 
@@ -36,7 +31,7 @@ def await_former_archive(
 class ArchiveAgent(Agent):
     def __init__(
         self,
-        conductor: _Conductor,
+        conductor: Conductor,
         heartbeat: Heartbeat,
         clock: Clock,
         cycle_tracker: DurationTracker,

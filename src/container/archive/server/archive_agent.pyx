@@ -8,6 +8,7 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.agent.agent cimport Agent
+from container.archive.server.archive_conductor cimport Conductor
 from container.common.sealed cimport seal
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.idle_strategy cimport IdleStrategy
@@ -188,7 +189,7 @@ cdef class ArchiveAgent(Agent):
         release: called last by :meth:`close` with True, or with False when the archive's directory is
             another owner's by now (bool): gives back what the archive was made of.
     """
-    cdef object _conductor
+    cdef Conductor _conductor
     cdef Heartbeat _heartbeat
     cdef Clock _clock
     cdef DurationTracker _cycle_tracker
@@ -196,7 +197,7 @@ cdef class ArchiveAgent(Agent):
     cdef bint _is_aborted                   # client or mark file was lost: there is nothing to close in order
     cdef bint _is_lost                      # the mark file was
 
-    def __init__(self, conductor not None, Heartbeat heartbeat not None, Clock clock not None,
+    def __init__(self, Conductor conductor not None, Heartbeat heartbeat not None, Clock clock not None,
                  DurationTracker cycle_tracker not None, on_error not None, release not None):
         self._conductor, self._heartbeat, self._clock, self._cycle_tracker = conductor, heartbeat, clock, cycle_tracker
         self._on_error, self._release = on_error, release
@@ -213,7 +214,7 @@ cdef class ArchiveAgent(Agent):
         cdef int work_count
         self._cycle_tracker.measure_and_begin(self._clock.nano_time())
         work_count = self._beat()
-        return work_count + <int> self._conductor.do_work()
+        return work_count + self._conductor.do_work()
 
     cdef int _work_again(self) except? -1:
         return self._conductor.record()

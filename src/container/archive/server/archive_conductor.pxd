@@ -11,7 +11,12 @@ from container.transport.clocks cimport Clock
 from container.transport.transport_seam cimport Client
 
 
-cdef class ArchiveConductor:
+cdef class Conductor:
+    cpdef int do_work(self) except -1
+    cpdef int record(self) except -1
+
+
+cdef class ArchiveConductor(Conductor):
     cdef readonly Client client
     cdef readonly object store                  # container.archive.server.store.recording_store.RecordingStore
     cdef readonly object settings               # container.settings.archive_table.ArchiveSettings

@@ -12,8 +12,12 @@ from container.archive.server.store.recording_store import RecordingStore
 from container.settings.archive_table import ArchiveSettings
 from container.transport.transport_seam import Client
 
+class Conductor:
+    def do_work(self) -> int: ...
+    def record(self) -> int: ...
+
 @final
-class ArchiveConductor:
+class ArchiveConductor(Conductor):
     # The methods of ControlHandler, which the adapter alone calls, are left out.
     def __init__(
         self,

@@ -35,6 +35,7 @@ from container.common.error_texts import message_of, type_name
 from container.common.sealed cimport seal
 from container.common.values import shown
 from container.errors import ArchiveError, ArchiveEvent, ConfigurationError
+from container.transport.abstract cimport abstract
 from container.transport.frames cimport NULL_VALUE
 from container.transport.transport_seam cimport Client
 
@@ -68,7 +69,19 @@ def _answered(action):
     return do
 
 
-cdef class ArchiveConductor:
+cdef class Conductor:
+    """The work of an archive for its clients, as the agent sees it that gives it its turns."""
+
+    cpdef int do_work(self) except -1:
+        """Take a turn; return how much was done."""
+        raise abstract(self, "do_work")
+
+    cpdef int record(self) except -1:
+        """Record alone what there is; return how much that was."""
+        raise abstract(self, "record")
+
+
+cdef class ArchiveConductor(Conductor):
     """Serves the clients of an archive; it owns all that it makes, and neither the client nor the store.
 
     Args:
