@@ -848,8 +848,7 @@ class RecordingLog:
             self._is_unforced = True
             report(
                 "warning",
-                "%s: cut off the last %d bytes from offset %d on, an entry that a crash has torn and that nothing was "
-                "built on",
+                "%s: cut off the last %d bytes from offset %d on, an entry that a crash has torn",
                 self.path,
                 length - end,
                 end,

@@ -42,6 +42,7 @@ from container.errors import (
 )
 from container.files.directory_lock import DirectoryLock
 from container.files.names import CNC_FILE_NAME
+from container.node.lost_log import check_log_is_named
 from container.node.members import Membership, members_given
 from container.node.service_process import ServiceProcess
 from container.node.shared_thread import Part, SharedContext, SharedThread
@@ -291,6 +292,8 @@ class ClusterNode:
                 ),
                 self._member,
             )
+        if self._membership.is_one:
+            check_log_is_named(cluster_dir, self.directory / "archive", module.settings.log_stream_id)
         with _named("consensus_module"):
             self._start(ConsensusModule, module, self._member)
         with _named("container"):
