@@ -66,7 +66,12 @@ def test_a_node_does_not_begin_anew_beside_the_log_that_it_has(
     ],
 )
 def test_only_frames_of_a_log_are_one(tmp_path: Path, recorded: dict[str, Any], is_lost: bool) -> None:
-    values = {"stream_id": 100, "original_channel": LOG, "start_position": 0, "stop_position": 96} | recorded
+    values: dict[str, Any] = {
+        "stream_id": 100,
+        "original_channel": LOG,
+        "start_position": 0,
+        "stop_position": 96,
+    } | recorded
     write_catalog(tmp_path, [described(**values)])
     if is_lost:
         with pytest.raises(ClusterError, match="remove"):

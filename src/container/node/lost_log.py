@@ -38,5 +38,5 @@ def check_log_is_named(cluster_dir: Path, archive_dir: Path, log_stream_id: int)
         raise ClusterError(
             f"{cluster_dir / RECORDING_LOG_NAME} has no entry, and recording {last.recording_id} in {archive_dir} is a "
             f"log from {last.start_position} to {last.stop_position}: the node would begin with an empty state. "
-            f"Restore {RECORDING_LOG_NAME} from a backup; or, to begin anew, remove {cluster_dir} and {archive_dir}"
+            f"Restore {RECORDING_LOG_NAME} from a backup; or, to start over, remove {cluster_dir} and {archive_dir}"
         )
