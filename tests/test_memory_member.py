@@ -198,6 +198,50 @@ def test_messages_of_services_come_back(member: MemoryMember) -> None:
     assert client.egress == [b"0"]
 
 
+@pytest.mark.parametrize(
+    ("call", "event"),
+    [
+        pytest.param(lambda member: member.open_session(b"late"), "on_session_open", id="open_session"),
+        pytest.param(lambda member: member.sessions[1].close(), "on_session_close", id="close"),
+        pytest.param(lambda member: member.sessions[0].send(b"add 1"), "on_session_message", id="send"),
+        pytest.param(lambda member: member.inject_service_message(b"a"), "on_session_message", id="service message"),
+        pytest.param(lambda member: member.fire_timer(1), "on_timer_event", id="fire_timer"),
+        pytest.param(lambda member: member.advance(500), "on_timer_event", id="advance"),
+        pytest.param(lambda member: member.new_term(), "on_new_leadership_term_event", id="new_term"),
+        pytest.param(lambda member: member.take_snapshot(), "on_take_snapshot", id="take_snapshot"),
+        pytest.param(
+            lambda member: member.change_role(Role.FOLLOWER), "on_new_leadership_term_event", id="change_role"
+        ),
+    ],
+)
+def test_an_event_behind_the_padding_of_a_log_term_is_delivered_by_its_call(
+    call: Callable[[MemoryMember], object], event: str
+) -> None:
+    end, least, empty = 1024 * 1024, 32, 64  # the term's, the shortest frame, and that of an empty message
+    with MemoryMember(RecordingService) as member:
+        client = member.open_session()
+        member.open_session()
+        member.service.actions["on_session_message"] = lambda *_: member.service.cluster.schedule_timer(1, 1500)
+        client.send(b"timer")
+        del member.service.actions["on_session_message"]
+        while member.log_position < end - 40_000:
+            client.send(b"x" * 32_000)
+        if (end - least - member.log_position) % empty:
+            client.send(b"x")
+        while member.log_position < end - least:
+            client.send(b"")
+        before = len(member.service.of(event))
+        call(member)
+        assert len(member.service.of(event)) == before + 1
+        assert member.log_position > end + least
+        member.sessions[0].send(b"next")
+        assert member.service.messages[-1] == b"next"
+        noted = len(member.service.of(event))
+        if event != "on_take_snapshot":  # a replay takes none
+            member.restart()
+            assert len(member.service.of(event)) == noted + (event == "on_new_leadership_term_event")
+
+
 def test_roles_and_terms(member: MemoryMember) -> None:
     client = member.open_session()
     member.change_role(Role.FOLLOWER)

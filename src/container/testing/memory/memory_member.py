@@ -563,8 +563,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         )
 
     def _turn(self) -> bool:
-        self._scripted.clock.advance(TICK_NS)
-        is_done = bool(self._run(self._scripted.agent.do_work))
+        is_done = bool(self._run(self._scripted.cycle))
         news = self._waiting + self._module.poll()
         self._module.forget_received()
         self._waiting = []
