@@ -137,8 +137,9 @@ def _checked(name: str, value: object, kind: type, expected: str) -> None:
 
 
 def _checked_int(name: str, value: object, least: int, most: int, expected: str) -> int:
-    """The integer that a value is, as production takes it. Raise TypeError if it is none, ConfigurationError outside of
-    the range; both name the argument.
+    """The integer that a value is, as production takes it.
+
+    Raise TypeError for another value, ConfigurationError outside of the range; both name the argument.
     """
     try:
         number = operator.index(value)  # type: ignore[arg-type]
