@@ -417,6 +417,25 @@ class Marking(Adding):
 # --- lives
 
 
+class Stateless(ClusteredService):
+    """Keeps a state, and takes no snapshot of it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        self.count += 1
+
+
+class Unheard(Adding):
+    """Has a callback with a misspelt name, which is never called."""
+
+    def on_timer_evnt(self, correlation_id: int, timestamp: int) -> None:
+        self.totals = Totals()
+
+
 def life(member: MemoryMember) -> None:
     """Two clients, one of which goes, and messages of all kinds of lengths."""
     first, second = member.open_session(), member.open_session()
@@ -427,6 +446,11 @@ def life(member: MemoryMember) -> None:
         if number == 20:
             second.close(CloseReason.TIMEOUT)
         member.advance(10)
+
+
+def opening(member: MemoryMember) -> None:
+    """A client that sends nothing."""
+    member.open_session()
 
 
 def numbers(member: MemoryMember) -> None:

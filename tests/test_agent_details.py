@@ -176,16 +176,27 @@ def test_an_ack_of_a_start_that_can_not_be_sent_fails_the_start(*, is_restored: 
     assert member.cm.acks == []
 
 
-def test_a_start_that_leaves_a_part_of_the_snapshot_unread_says_where(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_that_reads_nothing_of_the_snapshot_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     member = ScriptedMember()
     member.service.actions["on_start"] = lambda *_: None
+    with caplog.at_level("WARNING", "container"):
+        member.start(snapshot_messages(b"one", b"two"))
+    assert [each.getMessage() for each in caplog.records] == [
+        "RecordingService.on_start read no state of the snapshot: this member begins without it, and differs from the "
+        "others. Call container.read_snapshot(snapshot_image, ...)"
+    ]
+
+
+def test_a_start_that_leaves_a_part_of_the_snapshot_unread_says_where(caplog: pytest.LogCaptureFixture) -> None:
+    member = ScriptedMember()
+    member.service.actions["on_start"] = lambda _cluster, image: next(iter(image))
     recording = member.store.add_recording(snapshot_messages(b"one", b"two"))
     with caplog.at_level("WARNING", "container"):
         member.start(recording_ids=[recording], leadership_term_id=1)
     (text,) = [each.getMessage() for each in caplog.records]
     end = member.store.recording(recording).recorded_position
     assert text == (
-        f"on_start returned at position {end - 128} of the snapshot, which ends at {end}: the rest was not read"
+        f"on_start returned at position {end - 64} of the snapshot, which ends at {end}: the rest was not read"
     )
 
 

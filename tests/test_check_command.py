@@ -12,6 +12,7 @@ from container.__main__ import main
 from container.testing import MemoryMember, check_command
 from container.testing.lives import GeneratedLife
 from container.testing.memory import checks
+from tests import services
 from tests.services import Adding
 from tests.test_check_environments import wrapper
 
@@ -167,6 +168,37 @@ def test_a_service_that_exits_or_raises_is_a_finding(
     output = capsys.readouterr().out
     assert re.search(text, output), output
     assert "memory " in output
+
+
+@two_environments
+def test_an_exception_in_another_process_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check("tests.services:Misspelt", "--seeds", "1", "--simulations", "1") == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("environments")]
+    place = re.escape(str(Path(services.__file__)))
+    assert re.fullmatch(
+        rf"environments +FAILED +ContainerError: in a process with .*: ValueError: .* in {place}:\d+", line
+    )
+
+
+@two_environments
+@pytest.mark.parametrize("more", [[], ["--life", "tests.services:numbers"]])
+def test_a_service_without_on_take_snapshot_is_named(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert check("tests.services:Stateless", "--seeds", "1", "--simulations", "1", *more) == 0
+    line = "traffic        ok      Stateless has no on_take_snapshot, so the checks see no state: define it"
+    assert line in capsys.readouterr().out.splitlines()
+
+
+@two_environments
+def test_a_life_that_changes_nothing_is_to_send_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--life", "tests.services:opening", "--simulations", "1")
+    assert check("tests.services:Adding", *options) == 0
+    assert "so little was tested: have the life send what changes it" in capsys.readouterr().out
+
+
+def test_a_callback_with_a_misspelt_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check("tests.services:Unheard") == 2
+    text = "Unheard.on_timer_evnt is never called: did you mean on_timer_event?"
+    assert text in capsys.readouterr().err
 
 
 @two_environments

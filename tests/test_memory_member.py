@@ -181,12 +181,81 @@ def test_a_service_that_never_rests_is_an_error(member: MemoryMember) -> None:
 
 
 def test_time_never_goes_back(member: MemoryMember) -> None:
-    with pytest.raises(ScriptError, match=r"duration=1.5: must be a whole number from 0 to \d+"):
-        member.advance(1.5)  # type: ignore[arg-type]
-    with pytest.raises(ScriptError, match=r"duration=\d+: must be a whole number"):
+    for duration in (1.5, "1", None):
+        with pytest.raises(TypeError, match="duration=.*: must be an int"):
+            member.advance(duration)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"duration=\d+: must be a whole number"):
         member.advance(2**70)
-    with pytest.raises(ScriptError, match=r"duration=-1: must be .* cluster time never goes back"):
+    with pytest.raises(ConfigurationError, match=r"duration=-1: must be .* cluster time never goes back"):
         member.advance(-1)
+    assert member.cluster_time == 1000
+
+
+def test_whatever_is_an_index_is_a_number() -> None:
+    class Seven:
+        def __index__(self) -> int:
+            return 7
+
+    seven: Any = Seven()
+    with MemoryMember(Obedient, time=seven, member_id=seven, service_id=seven) as member:
+        assert (member.cluster_time, member.service.cluster.member_id) == (7, 7)
+        client = member.open_session()
+        member.inject_service_message(b"add 1", service_id=seven)
+        member.advance(seven)
+        member.fire_timer(seven)
+        member.new_term(leader_member_id=seven, app_version=True)
+        assert (member.cluster_time, member.service.state.events[-1]) == (14, "timer 7 14")
+        assert type(member.cluster_time) is int
+        assert (member.service.state.total, member.service.terms[-1][1]) == (1, 7)
+        assert client.send(b"add 1") == [b"2"]
+        with pytest.raises(ConfigurationError, match=r"results\[0\]=.*: must be from -5 to -1"):
+            member.fail_offers(seven)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda member: member.restart(), id="restart"),
+        pytest.param(lambda member: member.advance(5), id="advance"),
+        pytest.param(lambda member: member.open_session(), id="open_session"),
+        pytest.param(lambda member: member.sessions[0].send(b"1"), id="send"),
+        pytest.param(lambda member: member.sessions[0].close(), id="close a session"),
+        pytest.param(lambda member: member.take_snapshot(), id="take_snapshot"),
+        pytest.param(lambda member: member.fire_timer(1), id="fire_timer"),
+        pytest.param(lambda member: member.change_role(Role.FOLLOWER), id="change_role"),
+    ],
+)
+def test_a_callback_must_not_call_the_member(call: Callable[[MemoryMember], object]) -> None:
+    with MemoryMember(RecordingService) as member:
+        client = member.open_session()
+        refusals: list[BaseException] = []
+        lengths: list[int] = []
+
+        def act(*_: object) -> None:
+            with pytest.raises(ScriptError, match="a callback of the service is running") as caught:
+                call(member)
+            refusals.append(caught.value)
+            lengths.append(len(member.log))
+
+        member.service.actions["on_session_message"] = act
+        before = len(member.log)
+        client.send(b"x")
+        assert (len(refusals), lengths) == (1, [before + 1])
+        assert (member.cluster_time, member.role, member.sessions) == (1000, Role.LEADER, [client])
+        member.service.actions.clear()
+        client.send(b"y")
+        member.restart()
+        assert member.service.messages == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("service", [4, lambda: 4])
+def test_a_restart_with_a_wrong_service_changes_nothing(member: MemoryMember, service: Any) -> None:
+    client = member.open_session()
+    with pytest.raises(ConfigurationError, match="service="):
+        member.restart(service=service)
+    assert client.send(b"add 1") == [b"1"]
+    member.restart()
+    assert member.service.state.total == 1
 
 
 def test_messages_of_services_come_back(member: MemoryMember) -> None:
@@ -196,6 +265,50 @@ def test_messages_of_services_come_back(member: MemoryMember) -> None:
     member.inject_service_message(b"add 6", service_id=3)
     assert member.service.state.total == 11
     assert client.egress == [b"0"]
+
+
+@pytest.mark.parametrize(
+    ("call", "event"),
+    [
+        pytest.param(lambda member: member.open_session(b"late"), "on_session_open", id="open_session"),
+        pytest.param(lambda member: member.sessions[1].close(), "on_session_close", id="close"),
+        pytest.param(lambda member: member.sessions[0].send(b"add 1"), "on_session_message", id="send"),
+        pytest.param(lambda member: member.inject_service_message(b"a"), "on_session_message", id="service message"),
+        pytest.param(lambda member: member.fire_timer(1), "on_timer_event", id="fire_timer"),
+        pytest.param(lambda member: member.advance(500), "on_timer_event", id="advance"),
+        pytest.param(lambda member: member.new_term(), "on_new_leadership_term_event", id="new_term"),
+        pytest.param(lambda member: member.take_snapshot(), "on_take_snapshot", id="take_snapshot"),
+        pytest.param(
+            lambda member: member.change_role(Role.FOLLOWER), "on_new_leadership_term_event", id="change_role"
+        ),
+    ],
+)
+def test_an_event_behind_the_padding_of_a_log_term_is_delivered_by_its_call(
+    call: Callable[[MemoryMember], object], event: str
+) -> None:
+    end, least, empty = 1024 * 1024, 32, 64  # the term's, the shortest frame, and that of an empty message
+    with MemoryMember(RecordingService) as member:
+        client = member.open_session()
+        member.open_session()
+        member.service.actions["on_session_message"] = lambda *_: member.service.cluster.schedule_timer(1, 1500)
+        client.send(b"timer")
+        del member.service.actions["on_session_message"]
+        while member.log_position < end - 40_000:
+            client.send(b"x" * 32_000)
+        if (end - least - member.log_position) % empty:
+            client.send(b"x")
+        while member.log_position < end - least:
+            client.send(b"")
+        before = len(member.service.of(event))
+        call(member)
+        assert len(member.service.of(event)) == before + 1
+        assert member.log_position > end + least
+        member.sessions[0].send(b"next")
+        assert member.service.messages[-1] == b"next"
+        noted = len(member.service.of(event))
+        if event != "on_take_snapshot":  # a replay takes none
+            member.restart()
+            assert len(member.service.of(event)) == noted + (event == "on_new_leadership_term_event")
 
 
 def test_roles_and_terms(member: MemoryMember) -> None:
@@ -412,8 +525,10 @@ def test_a_snapshot_from_elsewhere_in_the_log_is_refused(member: MemoryMember) -
         ({"service": 3}, "service=3: must be a ClusteredService, or a function that makes one"),
         ({"service": dict}, r"service=.* made {}: it must make a ClusteredService"),
         ({"role": Role.CANDIDATE}, "role=.*: must be Role.LEADER or Role.FOLLOWER"),
-        ({"time_unit": "ms"}, "time_unit='ms': must be a TimeUnit, such as TimeUnit.MILLIS"),
         ({"callback_error_policy": "ignore"}, "callback_error_policy='ignore': must be halt or skip"),
+        ({"service_id": -1}, "service_id=-1: must be a whole number from 0 to 9"),
+        ({"service_id": 10}, "service_id=10: must be a whole number from 0 to 9"),
+        ({"time": 2**63}, "time=9223372036854775808: must fit into 64 bits"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], text: str) -> None:
@@ -424,6 +539,10 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], text: str) -> None
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        ({"role": "LEADER"}, "role='LEADER': must be Role.LEADER or Role.FOLLOWER"),
+        ({"role": 0}, "role=0: must be Role.LEADER or Role.FOLLOWER"),
+        ({"time_unit": "ms"}, "time_unit='ms': must be a TimeUnit, such as TimeUnit.MILLIS"),
+        ({"callback_error_policy": 3}, "callback_error_policy=3: must be halt or skip"),
         ({"time": "soon"}, "time='soon': must be an int"),
         ({"member_id": "0"}, "member_id='0': must be an int"),
         ({"service_id": None}, "service_id=None: must be an int"),
@@ -432,7 +551,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], text: str) -> None
 )
 def test_arguments_of_a_wrong_type_are_named(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(TypeError, match=text):
-        MemoryMember(Obedient, **arguments)
+        MemoryMember(**{"service": Obedient, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -451,6 +570,7 @@ def test_arguments_of_a_wrong_type_are_named(arguments: dict[str, Any], text: st
         (lambda member: member.new_term(app_version="1"), "app_version='1': must be an int"),
         (lambda member: member.fail_offers(-1, "-2"), r"results\[1\]='-2': must be an int"),
         (lambda member: member.fail_requests([-1]), r"results\[0\]=\[-1\]: must be an int"),
+        (lambda member: member.change_role("LEADER"), "role='LEADER': must be Role.LEADER or Role.FOLLOWER"),
         (lambda member: member.restart(b"snapshot"), "snapshot=b'snapshot': must be a MemorySnapshot"),
     ],
 )
@@ -470,12 +590,19 @@ def test_a_value_of_a_wrong_type_is_named_and_changes_nothing(
     [
         (lambda member: member.fire_timer(2**63), r"correlation_id=9223372036854775808: must fit into 64 bits"),
         (lambda member: member.new_term(app_version=2**31), "app_version=2147483648: must fit into 32 bits"),
+        (
+            lambda member: member.inject_service_message(b"a", service_id=-1),
+            "service_id=-1: must be a whole number from 0 to 9",
+        ),
+        (lambda member: member.change_role(Role.CANDIDATE), "role=.*: must be Role.LEADER or Role.FOLLOWER"),
+        (lambda member: member.fail_offers(-1, 0), r"results\[1\]=0: must be from -5 to -1, such as BACK_PRESSURED"),
+        (lambda member: member.fail_requests(-6), r"results\[0\]=-6: must be from -5 to -1"),
     ],
 )
 def test_a_number_that_does_not_fit_is_named(
     member: MemoryMember, call: Callable[[MemoryMember], object], text: str
 ) -> None:
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(ConfigurationError, match=text):
         call(member)
 
 

@@ -67,3 +67,14 @@ def test_snapshots_start_another_member() -> None:
 def test_an_agent_that_lives_on_is_reported() -> None:
     with pytest.raises(ScriptError, match="the agent did not terminate within 4 duty cycles"):
         ScriptedMember().lead().terminated(4)
+
+
+def test_an_event_behind_the_padding_of_a_log_term_is_delivered() -> None:
+    member = ScriptedMember().lead()
+    member.cm.open_session(1)
+    while member.cm.log_position < 64 * 1024 - 1408:
+        member.deliver(b"x" * 1_000)
+    member.deliver(b"behind" * 200)
+    assert member.service.messages[-1] == b"behind" * 200
+    assert member.cm.log_position > 64 * 1024
+    assert not member.is_behind

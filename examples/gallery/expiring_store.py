@@ -116,8 +116,9 @@ class ExpiringStore(ClusteredService):
         state = self.state
         if entry is None and len(state.entries) >= MAX_KEYS:
             return Reply(request.request_id, 0, error="too many keys")
-        if state.size + len(request.value) > MAX_BYTES:
-            return Reply(request.request_id, 0 if entry is None else entry.version, error="too many bytes")
+        version, replaced = (0, 0) if entry is None else (entry.version, len(entry.value))
+        if len(request.value) > replaced and state.size - replaced + len(request.value) > MAX_BYTES:
+            return Reply(request.request_id, version, error="too many bytes")
         if entry is not None:
             self._remove(request.key)
         state.last_version += 1

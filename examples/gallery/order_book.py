@@ -125,15 +125,16 @@ class OrderBook(ClusteredService):
                 return Reply(request.request_id, error=f"you have no order {request.order_id}")
             self.state.remove(request.order_id)
             return Reply(request.request_id, request.order_id)
-        if len(self.state.orders) >= MAX_ORDERS or len(own) >= MAX_ORDERS_OF_SESSION:
-            return Reply(request.request_id, error="too many orders wait")
-        return self._place(request, session_id)
+        return self._place(request, session_id, len(own))
 
-    def _place(self, request: Place, session_id: int) -> Reply:
+    def _place(self, request: Place, session_id: int, own: int) -> Reply:
         state = self.state
+        queue, limit = (state.sellers, request.price) if request.is_buy else (state.buyers, -request.price)
+        does_trade = bool(queue) and queue[0][0] <= limit  # it is filled, or fills an order: the book does not grow
+        if own >= MAX_ORDERS_OF_SESSION or (len(state.orders) >= MAX_ORDERS and not does_trade):
+            return Reply(request.request_id, error="too many orders wait")
         state.last_id += 1
         units, cost = request.units, 0
-        queue, limit = (state.sellers, request.price) if request.is_buy else (state.buyers, -request.price)
         while units and queue and queue[0][0] <= limit:
             other_id = queue[0][1]
             other = state.orders[other_id]

@@ -1,7 +1,6 @@
 """A scheduler that survives its machines: jobs run once or every so often, on whichever worker is connected.
 
-A job that is due goes to the next worker in turn, and to another one when it is not done in time: at least once. Each
-run has a number, by which a worker recognizes a repetition.
+A job that is due goes to the next worker in turn, and to another one when it is not done in time: at least once.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Reply(msgspec.Struct, tag=True, frozen=True):
 
 
 class Run(msgspec.Struct, tag=True, frozen=True):
-    """Sent to a worker: do this now."""
+    """Sent to a worker: do this now; a repetition has the same number ``run``."""
 
     job_id: int
     run: int
@@ -74,6 +73,7 @@ class Job(msgspec.Struct):
     every_ms: int
     run: int = 1
     wakes_at: int = 0  # cluster time
+    worker: int = 0  # id of the session that got this run last; 0: none, as it was not due yet
 
 
 class State(msgspec.Struct):
@@ -108,9 +108,9 @@ class Scheduler(ClusteredService):
         if job is None or timestamp < job.wakes_at:
             return  # it was cancelled or done while the timer fired
         self._wake(correlation_id, RETRY_MS)
-        worker = next(iter(self.state.workers), None)
-        if worker is not None and (session := self.cluster.get_client_session(worker)):
-            self.state.workers[worker] = self.state.workers.pop(worker)
+        job.worker = next((worker for worker in self.state.workers if worker != job.worker), job.worker)
+        if session := self.cluster.get_client_session(job.worker):
+            self.state.workers[job.worker] = self.state.workers.pop(job.worker)
             session.send(msgspec.msgpack.encode(Run(correlation_id, job.run, job.task)))
 
     def _reply(self, payload: bytes, session_id: int) -> Reply:
@@ -131,10 +131,10 @@ class Scheduler(ClusteredService):
         job = self.state.jobs.get(request.job_id)
         if job is None:
             return Reply(request.request_id, error=f"no job {request.job_id}")
-        if isinstance(request, Finish) and job.run != request.run:
+        if isinstance(request, Finish) and (job.run != request.run or not job.worker):
             return Reply(request.request_id, request.job_id, f"run {request.run} is over, or not due")
         if isinstance(request, Finish) and job.every_ms:
-            job.run += 1
+            job.run, job.worker = job.run + 1, 0
             self._wake(request.job_id, job.every_ms)
         else:
             del self.state.jobs[request.job_id]

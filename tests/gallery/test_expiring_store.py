@@ -76,8 +76,12 @@ def test_keys_and_bytes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     with MemoryMember(ExpiringStore) as member:
         client = member.open_session()
         assert [ask(client, Put(1, key, b"four")).error for key in "abc"] == ["", "", "too many keys"]
-        assert ask(client, Put(2, "a", b"three")) == Reply(2, 1, error="too many bytes")
-        assert ask(client, Put(3, "a", b"2")) == Reply(3, 3)
+        assert ask(client, Put(2, "a", b"seven..")) == Reply(2, 1, error="too many bytes")
+        assert ask(client, Put(2, "a", b"six...")) == Reply(2, 3)
+        assert member.service.state.size == 10
+        for version, value in enumerate((b"again.", b"less", b"more..", b""), 4):
+            assert ask(client, Put(3, "a", value)) == Reply(3, version)
+        assert member.service.state.size == 4
         assert ask(client, Put(4, "a", bytes(5_000))).error.startswith("not understood: ")
 
 

@@ -77,6 +77,18 @@ def test_waiting_orders_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert replies == [Reply(1, 1, waiting=1), Reply(1, 2, waiting=1), refused, Reply(1, 3, waiting=1), refused]
 
 
+def test_an_order_that_trades_is_taken_when_the_book_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order_book, "MAX_ORDERS", 2)
+    with MemoryMember(OrderBook) as member:
+        ada, bob = member.open_session(), member.open_session()
+        ask(ada, Place(1, False, 2, 100))
+        ask(ada, Place(2, False, 2, 101))
+        assert ask(bob, Place(1, True, 1, 99)) == [Reply(1, error="too many orders wait")]
+        assert ask(bob, Place(2, True, 1, 100)) == [Reply(2, 3, traded=1, cost=100)]
+        assert ask(bob, Place(3, True, 5, 100)) == [Reply(3, 4, traded=1, cost=100, waiting=4)]
+        assert len(member.service.state.orders) == 2
+
+
 def test_the_book_survives_a_restart() -> None:
     with MemoryMember(OrderBook) as member:
         trade(member)

@@ -73,6 +73,45 @@ def test_a_job_that_is_not_done_goes_to_the_next_worker() -> None:
         assert [len(runs(worker)) for worker in workers] == [1, 0, 1]
 
 
+def test_a_job_does_not_stay_with_a_worker_that_never_finishes() -> None:
+    with MemoryMember(Scheduler) as member:
+        stuck, worker, client = (member.open_session() for _ in range(3))
+        ask(stuck, Work(1))
+        ask(worker, Work(1))
+        ask(client, Schedule(1, "one", 1_000))
+        ask(client, Schedule(2, "two", 1_000, RETRY_MS))
+        member.advance(1_000)
+        assert (runs(stuck), runs(worker)) == ([Run(1, 1, "one")], [Run(2, 1, "two")])
+        assert ask(worker, Finish(2, 2, 1)) == Reply(2, 2)
+        member.advance(RETRY_MS)
+        assert Run(1, 1, "one") in runs(worker)
+        assert ask(worker, Finish(3, 1, 1)) == Reply(3, 1)
+
+
+def test_a_single_worker_gets_again_what_it_did_not_do() -> None:
+    with MemoryMember(Scheduler) as member:
+        worker = member.open_session()
+        ask(worker, Work(1))
+        ask(worker, Schedule(1, "mail", 1))
+        member.advance(1 + RETRY_MS)
+        assert runs(worker) == [Run(1, 1, "mail")] * 2
+
+
+def test_a_run_that_is_not_due_cannot_be_finished() -> None:
+    with MemoryMember(Scheduler) as member:
+        worker = member.open_session()
+        ask(worker, Work(1))
+        ask(worker, Schedule(1, "once", 3_600_000))
+        ask(worker, Schedule(2, "often", 100, 1_000))
+        for job_id in (1, 2):
+            assert ask(worker, Finish(3, job_id, 1)) == Reply(3, job_id, "run 1 is over, or not due")
+        member.advance(100)
+        assert ask(worker, Finish(4, 2, 1)) == Reply(4, 2)
+        assert ask(worker, Finish(5, 2, 2)) == Reply(5, 2, "run 2 is over, or not due")
+        member.advance(3_600_000)
+        assert Run(1, 1, "once") in runs(worker)
+
+
 def test_a_job_is_due_again_and_again_until_it_is_cancelled() -> None:
     with MemoryMember(Scheduler) as member:
         worker = member.open_session()

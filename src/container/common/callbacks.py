@@ -30,18 +30,26 @@ def check_callable(what: str, callback: Any, parameters: str) -> None:
 
 
 def warn_of_unused_methods(kind: type, callbacks: Collection[str]) -> None:
-    """Log each method of a class that is spelled nearly as a callback which the class leaves to its base, once.
-
-    One that is nearest to a callback which the class has is a helper of that.
-    """
+    """Log each of :func:`unused_methods` of a class, once."""
     if kind in _seen:
         return
     _seen.add(kind)
+    for text in unused_methods(kind, callbacks):
+        report("warning", "%s", text)
+
+
+def unused_methods(kind: type, callbacks: Collection[str]) -> list[str]:
+    """A warning of each method of a class that is spelled nearly as a callback which the class leaves to its base.
+
+    One that is nearest to a callback which the class has is a helper of that.
+    """
     own = _own_names(kind)
-    for name in sorted(own.difference(callbacks)):
-        nearest = _nearest_callback(kind, name, callbacks)
-        if nearest is not None and nearest not in own:
-            report("warning", "%s.%s is never called: did you mean %s?", kind.__name__, name, nearest)
+    near = [(name, _nearest_callback(kind, name, callbacks)) for name in sorted(own.difference(callbacks))]
+    return [
+        f"{kind.__name__}.{name} is never called: did you mean {callback}?"
+        for name, callback in near
+        if callback is not None and callback not in own
+    ]
 
 
 def misspelled(kind: type, callback: str) -> str | None:

@@ -1,5 +1,6 @@
 # The types of container.service.service_handler, which is compiled.
 
+from collections.abc import Mapping
 from typing import Any, final
 
 class ServiceHandler: ...
@@ -8,5 +9,7 @@ class ServiceHandler: ...
 class PythonServiceHandler(ServiceHandler):
     service: Any
     def __init__(self, service: object) -> None: ...
+
+CALLBACKS: Mapping[str, str]
 
 def check_service(service: object) -> None: ...

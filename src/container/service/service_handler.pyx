@@ -30,7 +30,7 @@ cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
 cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
 
 # The callbacks and the arguments that each is called with, by position.
-_CALLBACKS = {
+CALLBACKS = {
     "on_start": "cluster, snapshot_image",
     "on_session_open": "session, timestamp",
     "on_session_close": "session, timestamp, close_reason",
@@ -101,7 +101,7 @@ def check_service(service):
     if isinstance(service, type):
         raise ConfigurationError(f"the service must be an instance, not the class {service.__name__}: "
                                  f"pass {service.__name__}()")
-    for name, parameters in _CALLBACKS.items():
+    for name, parameters in CALLBACKS.items():
         callback = getattr(service, name, None)
         if name == _BATCH_CALLBACK and callback is None:
             continue
@@ -109,7 +109,7 @@ def check_service(service):
             raise ConfigurationError(f"{type(service).__name__} has no callback {name}(): derive it from "
                                      "container.ClusteredService")
         _check_callback(f"{type(service).__name__}.{name}", callback, name, parameters)
-    warn_of_unused_methods(type(service), _CALLBACKS)
+    warn_of_unused_methods(type(service), CALLBACKS)
 
 
 def _check_callback(where, callback, name, parameters):

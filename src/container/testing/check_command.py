@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from container.api import TimeUnit
+from container.api import ClusteredService, TimeUnit
 from container.common.error_texts import message_of
 from container.common.object_path import load_object, search_current_directory
 from container.common.values import counted, shown
@@ -17,6 +16,7 @@ from container.errors import ConfigurationError
 from container.recordings import open_member
 from container.testing.lives import GeneratedLife, RecordedLife
 from container.testing.memory import checks
+from container.testing.memory.check_findings import uncalled_methods, user_line
 from container.testing.memory.environments import has_time_machine
 from container.testing.memory.memory_member import MemoryMember, ServiceFactory
 
@@ -31,7 +31,6 @@ _SKIPPED = "skipped: "
 
 _SIMULATION_FAILURE = "SimulationFailure"  # of a module that is imported where greenlet is installed
 _MOST_PAYLOADS = 1_000
-_PACKAGE = str(Path(__file__).parents[1])
 
 
 def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
@@ -107,11 +106,11 @@ def run_checks(options: Any) -> None:
     """
     search_current_directory()
     service = load_object(options.service, "service")
-    _check_service(service)
+    kind = _checked_kind(service)
     payloads = _payloads(options.payloads)
     lives = _lives(options, payloads)
     failed = 0
-    for name, check in _checks(service, options, lives, payloads):
+    for name, check in _checks(service, kind, options, lives, payloads):
         try:
             text = check()
             verdict = "ok"
@@ -127,14 +126,22 @@ def run_checks(options: Any) -> None:
         raise SystemExit(1)
 
 
-def _check_service(service: ServiceFactory) -> None:
-    """Report what is not a service at all once, and not as a finding of each check."""
+def _checked_kind(service: ServiceFactory) -> type | None:
+    """The class of the service; None when it cannot even start, which is a finding.
+
+    An object that is not a service at all, and a method that is never called, are reported once, and not as findings of
+    each check.
+    """
     try:
-        MemoryMember(service).close()
+        with MemoryMember(service) as member:
+            kind = type(member.service)
     except ConfigurationError:
         raise
     except BaseException:
-        return  # what a service raises is a finding
+        return None
+    if unused := uncalled_methods(kind):
+        raise ConfigurationError(unused[0])
+    return kind
 
 
 def _text_of(error: BaseException) -> str:
@@ -144,18 +151,12 @@ def _text_of(error: BaseException) -> str:
 
 def _place_of(error: BaseException) -> str:
     """The user's line that raised; nothing for a finding of a check."""
-    if isinstance(error, _FINDINGS) or type(error).__name__ == _SIMULATION_FAILURE:
-        return ""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_PACKAGE, "src/container"))
-    ]
-    return f" in {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    is_finding = isinstance(error, _FINDINGS) or type(error).__name__ == _SIMULATION_FAILURE
+    return "" if is_finding else user_line(error)
 
 
 def _checks(
-    service: ServiceFactory, options: Any, lives: list[checks.Life], payloads: tuple[bytes, ...]
+    service: ServiceFactory, kind: type | None, options: Any, lives: list[checks.Life], payloads: tuple[bytes, ...]
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     def over_lives(check: Callable[[ServiceFactory, checks.Life], int | None], what: str) -> str:
         counts = [check(service, life) for life in lives]
@@ -166,6 +167,10 @@ def _checks(
         states = max(checks.count_states(service, life) for life in lives)
         if states > 1:
             return f"up to {states} different states in a life"
+        if kind is not None and getattr(kind, "on_take_snapshot", None) is ClusteredService.on_take_snapshot:
+            return f"{kind.__name__} has no on_take_snapshot, so the checks see no state: define it"
+        if options.life is not None:
+            return "NOTHING CHANGED THE STATE, so little was tested: have the life send what changes it"
         return "NOTHING CHANGED THE STATE, so little was tested: give --payloads, --life or --recording"
 
     def memory() -> str:

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from container.common.callbacks import unused_methods
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
+from container.service.service_handler import CALLBACKS
 from container.testing.memory.memory_member import MemoryMember
+
+_PACKAGE = str(Path(__file__).parents[2])
 
 type Life = Callable[[MemoryMember], object]
 """The activity of clients and time around a member."""
+
+
+def uncalled_methods(kind: type) -> list[str]:
+    """A text for each method of a service's class that has nearly the name of a callback, and so is never called."""
+    return unused_methods(kind, CALLBACKS)
+
+
+def user_line(error: BaseException) -> str:
+    """The user's line that raised, as the end of a text about the error; nothing where there is none."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_PACKAGE, "src/container", "<"))
+    ]
+    return f" in {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 class DivergenceError(ContainerError):

@@ -19,7 +19,9 @@ from typing import Any
 
 import msgspec
 
+from container.common.error_texts import message_of
 from container.common.object_path import load_object
+from container.testing.memory.check_findings import user_line
 from container.testing.memory.snapshotting_member import behaviour_of
 
 RESULT = b"\0states:"
@@ -36,6 +38,8 @@ class Result(msgspec.Struct, frozen=True):
     """Digests of the states, by log position."""
     variables: list[str]
     """Names of the environment variables that the service's code, no library's, has asked for."""
+    error: str = ""
+    """The exception of the service or the life, and its place, on one line; empty when neither raised."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -59,13 +63,19 @@ def main() -> None:
             load_object(given, name) if isinstance(given, str) else given
             for given, name in zip(pickle.load(sys.stdin.buffer), ("service", "life"), strict=True)
         )
-        states = behaviour_of(service, life, pass_time)
+        states: dict[int, tuple[bytes, ...]] = {}
+        error = ""
+        try:
+            states = behaviour_of(service, life, pass_time)
+        except Exception as raised:
+            text = f"{type(raised).__name__}: {message_of(raised)}{user_line(raised)}"
+            error = text.encode("utf-8", "backslashreplace").decode()
     digests = {
         position: hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in state)).hexdigest()
         for position, state in states.items()
     }
     sys.stdout.flush()
-    sys.stdout.buffer.write(RESULT + msgspec.json.encode(Result(digests, sorted(variables))))
+    sys.stdout.buffer.write(RESULT + msgspec.json.encode(Result(digests, sorted(variables), error)))
     sys.stdout.flush()
 
 

@@ -314,7 +314,10 @@ def _result(task: bytes, environment: Environment) -> Result:
             f"the service failed in a process with {shown(environment.aspects(), _SHOWN)}, code {ended.returncode}: "
             f"{ended.stderr.decode(errors='replace')[-2000:]}"
         )
-    return msgspec.json.decode(last, type=Result)
+    result = msgspec.json.decode(last, type=Result)
+    if result.error:
+        raise ContainerError(f"in a process with {shown(environment.aspects(), _SHOWN)}: {result.error}")
+    return result
 
 
 def _variables(environment: Environment) -> dict[str, str]:

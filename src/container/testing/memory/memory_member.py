@@ -15,20 +15,21 @@ the clients::
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
 import msgspec
 
-from container.api import CloseReason, ClusteredService, Role, TimeUnit
+from container.api import MAX_POSITION_EXCEEDED, NOT_CONNECTED, CloseReason, ClusteredService, Role, TimeUnit
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, EGRESS_STREAM_ID
 from container.common.error_texts import headline, message_of, remark_on
 from container.common.values import shown
 from container.errors import AgentTermination, ConfigurationError, SnapshotError
 from container.service.service_handler import ServiceHandler
 from container.settings.callback_errors import HALT, SKIP
+from container.settings.setting import MAX_SERVICE_COUNT
 from container.testing.memory.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory.member_context import MemberContext, boot_time_ns, place
 from container.testing.memory.memory_transport import MemoryDriver
@@ -135,11 +136,37 @@ def _checked(name: str, value: object, kind: type, expected: str) -> None:
         raise TypeError(f"{name}={shown(value)}: must be {expected}")
 
 
-def _checked_int(name: str, value: object, bits: int = 64) -> None:
-    """Raise TypeError or ValueError, which name the argument, unless the value is a signed integer of these bits."""
-    _checked(name, value, int, "an int")
-    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
-        raise ValueError(f"{name}={shown(value)}: must fit into {bits} bits, with its sign")
+def _checked_int(name: str, value: object, least: int, most: int, expected: str) -> int:
+    """The integer that a value is, as production takes it.
+
+    Raise TypeError for another value, ConfigurationError outside of the range; both name the argument.
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name}={shown(value)}: must be an int") from None
+    if not least <= number <= most:
+        raise ConfigurationError(f"{name}={shown(value)}: must {expected}")
+    return number
+
+
+def _checked_int32(name: str, value: object) -> int:
+    return _checked_int(name, value, -(2**31), 2**31 - 1, "fit into 32 bits, with its sign")
+
+
+def _checked_int64(name: str, value: object) -> int:
+    return _checked_int(name, value, -(2**63), _TIME_MAX, "fit into 64 bits, with its sign")
+
+
+def _checked_service_id(value: object) -> int:
+    most = MAX_SERVICE_COUNT - 1
+    return _checked_int("service_id", value, 0, most, f"be a whole number from 0 to {most}")
+
+
+def _check_role(role: object) -> None:
+    _checked("role", role, Role, "Role.LEADER or Role.FOLLOWER")
+    if role not in (Role.LEADER, Role.FOLLOWER):
+        raise ConfigurationError(f"role={shown(role)}: must be Role.LEADER or Role.FOLLOWER")
 
 
 def _check_snapshot(snapshot: object) -> None:
@@ -147,9 +174,12 @@ def _check_snapshot(snapshot: object) -> None:
         _checked("snapshot", snapshot, MemorySnapshot, "a MemorySnapshot, as take_snapshot() returns")
 
 
-def _check_results(results: tuple[object, ...]) -> None:
-    for index, result in enumerate(results):
-        _checked_int(f"results[{index}]", result)
+def _checked_results(results: tuple[object, ...]) -> list[int]:
+    expected = f"be from {MAX_POSITION_EXCEEDED} to {NOT_CONNECTED}, such as BACK_PRESSURED"
+    return [
+        _checked_int(f"results[{number}]", result, MAX_POSITION_EXCEEDED, NOT_CONNECTED, expected)
+        for number, result in enumerate(results)
+    ]
 
 
 class MemorySession:
@@ -173,7 +203,7 @@ class MemorySession:
         """Log a message of this client and deliver it to the service; return the payloads that the client received
         meanwhile.
 
-        Raises TypeError when ``payload`` is not bytes-like, ScriptError when the session is closed, and what the
+        Raises TypeError if ``payload`` is not bytes-like, ScriptError when the session is closed, and what the
         callback raised.
         """
         message = _bytes_of("payload", payload)
@@ -185,7 +215,8 @@ class MemorySession:
     def close(self, reason: CloseReason = CloseReason.CLIENT_ACTION) -> None:
         """Close the session, for the client or, with ``CloseReason.TIMEOUT``, because it was silent.
 
-        Raises TypeError when ``reason`` is no CloseReason.
+        Raises TypeError if ``reason`` is not a CloseReason, ScriptError when the session is closed, and what
+        ``on_session_close`` raises.
         """
         _checked("reason", reason, CloseReason, "a CloseReason, such as CloseReason.TIMEOUT")
         self._check_open()
@@ -193,6 +224,7 @@ class MemorySession:
         self._member._settle()
 
     def _check_open(self) -> None:
+        self._member._check_running()
         if not self.is_open:
             raise ScriptError(f"session {self.id} is closed")
 
@@ -209,7 +241,10 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
     With ``raises=False`` it only goes to :attr:`errors`, and the member does what ``callback_error_policy`` (``"halt"``
     or ``"skip"``) says, as in production.
 
-    Raises ConfigurationError, TypeError or ValueError for wrong arguments, and what ``on_start`` raises.
+    A callback must not call the member or its sessions: each call raises ScriptError there.
+
+    Raises TypeError for an argument of a wrong type, ConfigurationError for a wrong value and for what is no service,
+    and what ``on_start`` raises.
     """
 
     def __init__(
@@ -225,21 +260,17 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         callback_error_policy: str = HALT,
         raises: bool = True,
     ) -> None:
+        _checked("callback_error_policy", callback_error_policy, str, f"{HALT} or {SKIP}")
         if callback_error_policy not in (HALT, SKIP):
             raise ConfigurationError(f"callback_error_policy={shown(callback_error_policy)}: must be {HALT} or {SKIP}")
-        if role not in (Role.LEADER, Role.FOLLOWER):
-            raise ConfigurationError(f"role={shown(role)}: must be Role.LEADER or Role.FOLLOWER")
+        _check_role(role)
         _check_snapshot(snapshot)
-        if not isinstance(time_unit, TimeUnit):
-            raise ConfigurationError(f"time_unit={shown(time_unit)}: must be a TimeUnit, such as TimeUnit.MILLIS")
-        _checked_int("time", time)
-        _checked_int("member_id", member_id, 32)
-        _checked_int("service_id", service_id, 32)
+        _checked("time_unit", time_unit, TimeUnit, "a TimeUnit, such as TimeUnit.MILLIS")
         self._factory: ServiceFactory | None = None
         self._role = role
         self._time_unit = time_unit
-        self._member_id = member_id
-        self._service_id = service_id
+        self._member_id = _checked_int32("member_id", member_id)
+        self._service_id = _checked_service_id(service_id)
         self._policy = callback_error_policy
         self._raises = raises
         self._module: _Module
@@ -256,13 +287,14 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         self._is_replaying = False
         self._base = snapshot
         self._end: BaseException | None = None
+        self._is_running = False  # the agent, and with it perhaps a callback
         self._is_closed = False
         self._lives = 0
         self.errors: list[BaseException] = []
         """Exceptions of callbacks and errors that the container recorded, oldest first, over all restarts."""
         self.service: ServiceT
         """The service that runs now; for type checkers one of the class that the member was made with."""
-        self.cluster_time = time
+        self.cluster_time = _checked_int64("time", time)
         """Cluster time, in the member's time unit."""
         if snapshot is not None:
             self.cluster_time = snapshot.timestamp
@@ -271,7 +303,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             self._logged_of_service = snapshot.service_message_count
             for session_id, principal in snapshot.sessions.items():
                 self._all_sessions[session_id] = MemorySession(self, session_id, principal)
-        self._start(service, snapshot)
+        self._start(self._made(service), snapshot)
 
     def __enter__(self) -> Self:
         return self
@@ -322,7 +354,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
     def open_session(self, principal: bytes = b"") -> MemorySession:
         """Open a session for a client with this encoded principal, and return it.
 
-        Raises TypeError when ``principal`` is not bytes-like, and what ``on_session_open`` raises.
+        Raises TypeError if ``principal`` is not bytes-like, and what ``on_session_open`` raises.
         """
         encoded = _bytes_of("principal", principal)
         self._check_running()
@@ -340,19 +372,19 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         """Let cluster time pass, in the member's time unit; timers that become due fire at their deadlines, in order.
 
         A timer that a callback schedules meanwhile fires as well when it is due.
+
+        Raises TypeError if ``duration`` is not an integer, ConfigurationError if it is negative or cluster time would
+        need more than 64 bits, ScriptError when 10,000 timers fired and more are due, and what the callback raises.
         """
         self._check_running()
-        if not isinstance(duration, int) or not 0 <= duration <= _TIME_MAX - self.cluster_time:
-            raise ScriptError(
-                f"duration={duration!r}: must be a whole number from 0 to {_TIME_MAX - self.cluster_time}: "
-                "cluster time never goes back, and has 64 bits"
-            )
-        end = self.cluster_time + duration
+        most = _TIME_MAX - self.cluster_time
+        expected = f"be a whole number from 0 to {most}: cluster time never goes back, and has 64 bits"
+        end = self.cluster_time + _checked_int("duration", duration, 0, most, expected)
         for _ in range(_ROUND_LIMIT):
             due = [(deadline, name) for name, deadline in self._timers.items() if deadline <= end]
             if not due:
                 break
-            deadline, correlation_id = min(due, key=itemgetter(0))
+            deadline, correlation_id = min(due, key=operator.itemgetter(0))
             self._set_time(deadline)
             self.fire_timer(correlation_id)
             if self._end is not None:
@@ -362,38 +394,52 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         self._set_time(end)
 
     def fire_timer(self, correlation_id: int) -> None:
-        """Fire a timer now, whatever its deadline, or one that was never scheduled, as a late cancel can cause."""
-        _checked_int("correlation_id", correlation_id)
+        """Fire a timer now, whatever its deadline, or one that was never scheduled, as a late cancel can cause.
+
+        Raises TypeError if ``correlation_id`` is not an integer, ConfigurationError if it has more than 64 bits, and
+        what ``on_timer_event`` raises.
+        """
+        timer = _checked_int64("correlation_id", correlation_id)
         self._check_running()
-        self._timers.pop(correlation_id, None)
-        self._log(lambda module: module.timer_event(correlation_id))
+        self._timers.pop(timer, None)
+        self._log(lambda module: module.timer_event(timer))
 
     def inject_service_message(self, payload: bytes, *, service_id: int = 1) -> None:
         """Log a message that another service of the cluster sent, with this service id.
 
-        Raises TypeError when ``payload`` is not bytes-like.
+        Raises TypeError if ``payload`` is not bytes-like or ``service_id`` not an integer, ConfigurationError for a
+        ``service_id`` outside of 0 to 9, and what the callback raises.
         """
         message = _bytes_of("payload", payload)
-        _checked_int("service_id", service_id, 32)
+        sender = _checked_service_id(service_id)
         self._check_running()
         self._injected += 1
-        self._log(lambda module: module.service_message(service_id, self._injected, message))
+        self._log(lambda module: module.service_message(sender, self._injected, message))
 
     def new_term(self, *, leader_member_id: int | None = None, app_version: int = 1) -> None:
-        """Log the beginning of a new leadership term, with the member's own id as leader or another one."""
-        leader = (self._member_id if self._role is Role.LEADER else 1) if leader_member_id is None else leader_member_id
-        _checked_int("leader_member_id", leader, 32)
-        _checked_int("app_version", app_version, 32)
+        """Log the beginning of a new leadership term, with the member's own id as leader or another one.
+
+        Raises TypeError if an argument is not an integer, ConfigurationError if it has more than 32 bits, and what
+        ``on_new_leadership_term_event`` raises.
+        """
+        if leader_member_id is None:
+            leader = self._member_id if self._role is Role.LEADER else 1
+        else:
+            leader = _checked_int32("leader_member_id", leader_member_id)
+        version = _checked_int32("app_version", app_version)
         self._log(
             lambda module: module.new_leadership_term(
-                leader_member_id=leader, time_unit=self._time_unit, app_version=app_version
+                leader_member_id=leader, time_unit=self._time_unit, app_version=version
             )
         )
 
     def change_role(self, role: Role) -> None:
-        """Let an election end with this role: the member joins the new leader's log, and a new term begins."""
-        if role not in (Role.LEADER, Role.FOLLOWER):
-            raise ScriptError(f"role={shown(role)}: must be Role.LEADER or Role.FOLLOWER")
+        """Let an election end with this role: the member joins the new leader's log, and a new term begins.
+
+        Raises TypeError if ``role`` is not a Role, ConfigurationError if it is neither leader nor follower, and what
+        the callbacks raise.
+        """
+        _check_role(role)
         self._check_running()
         self._role = role
         self._join()
@@ -401,7 +447,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
     def take_snapshot(self) -> MemorySnapshot:
         """Have the service take a snapshot, and return it.
 
-        Raises what ``on_take_snapshot`` raised; SnapshotError when the service gave the snapshot up without that.
+        Raises what ``on_take_snapshot`` raises; SnapshotError when the service gave the snapshot up without that.
         """
         self._check_running()
         self._module.take_last_ack()
@@ -429,10 +475,13 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
 
         Without ``snapshot`` it replays the log from the beginning. ``service`` is another version of it, or a new
         instance; by default the class or function makes one that made the last one. Messages of a replay to clients go
-        nowhere, as on a real member. Raises what callbacks raise.
+        nowhere, as on a real member.
+
+        Raises TypeError if ``snapshot`` has a wrong type, ConfigurationError for what is no service, or without a
+        ``service`` where it cannot make one, ScriptError if the log does not reach to the snapshot, and what callbacks
+        raise.
         """
-        if self._is_closed:
-            raise ScriptError("the member is closed")
+        self._check_open()
         _check_snapshot(snapshot)
         if service is None and self._factory is None:
             raise ConfigurationError("restart() needs a new service: give the member a class, or pass service=")
@@ -445,21 +494,27 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             )
         given = self._factory if service is None else service
         assert given is not None
+        made = self._made(given)
         self._module.close()
-        self._start(given, snapshot)
+        self._start(made, snapshot)
 
     def fail_offers(self, *results: int) -> None:
-        """Let the service's next offers and claims to clients return these results, such as ``BACK_PRESSURED``."""
-        _check_results(results)
+        """Let the service's next offers and claims to clients return these results, such as ``BACK_PRESSURED``.
+
+        Raises TypeError if a result is not an integer, ConfigurationError if it is not from -5 to -1.
+        """
+        failures = _checked_results(results)
         self._check_running()
-        self._module.driver.publication_results(_EGRESS_CHANNEL, EGRESS_STREAM_ID, list(results))
+        self._module.driver.publication_results(_EGRESS_CHANNEL, EGRESS_STREAM_ID, failures)
 
     def fail_requests(self, *results: int) -> None:
-        """Let the next requests to the cluster return these results: timers, sessions to close, messages."""
-        _check_results(results)
+        """Let the next requests to the cluster return these results: timers, sessions to close, messages.
+
+        Raises as :meth:`fail_offers` does.
+        """
+        failures = _checked_results(results)
         self._check_running()
-        module = self._module
-        module.driver.publication_results(CONTROL_CHANNEL, CONSENSUS_MODULE_STREAM_ID, list(results))
+        self._module.driver.publication_results(CONTROL_CHANNEL, CONSENSUS_MODULE_STREAM_ID, failures)
 
     def _script_offers(self, results: Sequence[int | BaseException]) -> None:
         """Script what the next offers to clients return or raise, in place of an earlier script."""
@@ -478,8 +533,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         self._scripted.clock.advance(min(passed_ns, _LONGEST_PAUSE_NS))
         self.cluster_time = self._module.timestamp = time
 
-    def _start(self, given: Service | ServiceFactory, snapshot: MemorySnapshot | None) -> None:
-        service: Any = self._made(given)
+    def _start(self, service: Any, snapshot: MemorySnapshot | None) -> None:
         self.service = service
         begin = 0 if snapshot is None else snapshot.log_position
         # Each life runs as if on another host: the state must not depend on the host.
@@ -526,10 +580,10 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             raise ConfigurationError(
                 f"service={shown(given)}: must be a ClusteredService, or a function that makes one"
             )
-        self._factory = given
         service = given()
         if not isinstance(service, ClusteredService | ServiceHandler):
             raise ConfigurationError(f"service={shown(given)} made {shown(service)}: it must make a ClusteredService")
+        self._factory = given
         return service
 
     def _on_idle(self) -> None:
@@ -563,8 +617,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         )
 
     def _turn(self) -> bool:
-        self._scripted.clock.advance(TICK_NS)
-        is_done = bool(self._run(self._scripted.agent.do_work))
+        is_done = bool(self._run(self._scripted.cycle))
         news = self._waiting + self._module.poll()
         self._module.forget_received()
         self._waiting = []
@@ -584,7 +637,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             return False
         due = [(deadline, name) for name, deadline in self._timers.items() if deadline <= self.cluster_time]
         if due:
-            _, correlation_id = min(due, key=itemgetter(0))  # of equal deadlines the timer scheduled first
+            _, correlation_id = min(due, key=operator.itemgetter(0))  # of equal deadlines the timer scheduled first
             del self._timers[correlation_id]
             self._module.timer_event(correlation_id)
         return bool(due)
@@ -648,6 +701,7 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
     def _run(self, action: Callable[[], Any]) -> Any:
         before = len(self.errors)
         result = None
+        self._is_running = True
         try:
             result = action()
         except AgentTermination as end:
@@ -663,6 +717,8 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             if isinstance(error, KeyboardInterrupt):
                 raise
             self.errors.append(error)
+        finally:
+            self._is_running = False
         if self._raises and len(self.errors) > before:
             first = self.errors[before]
             if remark := remark_on(first):
@@ -676,9 +732,14 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             raise cause
         return result
 
-    def _check_running(self) -> None:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise ScriptError("the member is closed")
+        if self._is_running:
+            raise ScriptError("a callback of the service is running: only the test may call the member, between events")
+
+    def _check_running(self) -> None:
+        self._check_open()
         if self._end is not None:
             why = message_of(self._end) if isinstance(self._end, AgentTermination) else headline(self._end)
             raise ScriptError(f"the member has ended: {why}; restart() starts it again")
