@@ -1146,6 +1146,7 @@ def test_term_position_and_time_of_a_member_are_set_together() -> None:
     member = members.find(1)
     assert member is not None
     assert not member.is_active(0, 10)
+    assert member.time_of_last_append_position_ns == -1  # never heard from, as upstream's
     for name in ("leadership_term_id", "log_position", "time_of_last_append_position_ns"):
         with pytest.raises(AttributeError):
             setattr(member, name, 7)
