@@ -188,7 +188,7 @@ def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
         if options.yes:
             return
         if sys.stdin is None or not sys.stdin.isatty():
-            raise RefusedError(f"this would {what}: nobody can be asked here, so say --yes")
+            raise RefusedError(f"this would {what}: there is no terminal to confirm on; pass --yes")
         sys.stderr.write(f"This will {what}. Continue? [y/N] ")
         sys.stderr.flush()
         try:
