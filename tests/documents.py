@@ -249,6 +249,9 @@ PLAN: dict[str, Plan] = {
     ),
     "docs/service.md: Writing a service (python)": Runs("memory"),
     "docs/service.md: Carry out a repeated request once (python)": Runs("memory"),
+    "docs/service.md: Carry out a repeated request once (python 2)": Elsewhere(
+        "tests/system/test_documents.py::test_the_client_of_the_recipe_finds_its_next_number"
+    ),
     "docs/service.md: Run it (sh)": Commands(),
     "docs/testing.md: Testing a service (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A simulated cluster (python)": Runs(

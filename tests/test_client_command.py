@@ -175,7 +175,7 @@ def test_channels_follow_from_the_endpoints() -> None:
     [
         ("--ingress", "host0:9010", "'host0:9010' is not id=host:port: give the id and address of each member"),
         ("--ingress", "0=a:1,0=b:1", "'0=a:1,0=b:1' names member 0 twice"),
-        ("--ingress-channel", "", "ingress_channel is empty: it must be a channel in ASCII, such as 'aeron:udp'"),
+        ("--ingress-channel", "", "ingress_channel is not set: it must be a channel in ASCII, such as 'aeron:udp'"),
         ("--egress", "udp", "a channel must begin with 'aeron:', not 'udp'"),
     ],
 )

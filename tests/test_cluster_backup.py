@@ -837,8 +837,8 @@ def test_a_cluster_that_began_again_is_found_by_its_log_where_its_terms_fit(worl
     after = backup.next_life(other)
     after.until_state(BackupState.RESET_BACKUP)
     assert after.failures() == [
-        f"the log of member 0 from {20 * FRAME} to {end} is not what the copy ends with: the cluster began again from "
-        f"an older state: {BEGIN_ANEW}"
+        f"the log of member 0 from {20 * FRAME} to {end} does not match the end of the copy: the cluster began again "
+        f"from an older state: {BEGIN_ANEW}"
     ]
     assert check_copy(after, member) == end, "the copy of what was stays one"
 

@@ -154,7 +154,7 @@ def test_nothing_goes_that_a_start_needs(node: Node) -> None:
     )
     assert node.words.refusal("archive delete-snapshots", node.directory, "--keep", "0", "--yes", code=2)
     assert not node.words.facts("archive delete-snapshots", node.directory, "--keep", "5", "--yes")["has_changed"]
-    assert "say --yes" in node.words.refusal("archive purge", node.directory, "--before", str(position))
+    assert "pass --yes" in node.words.refusal("archive purge", node.directory, "--before", str(position))
     assert node.log_start() == 0
     assert node.positions() == [position]
 

@@ -1146,6 +1146,7 @@ def test_term_position_and_time_of_a_member_are_set_together() -> None:
     member = members.find(1)
     assert member is not None
     assert not member.is_active(0, 10)
+    assert member.time_of_last_append_position_ns == -1  # never heard from, as upstream's
     for name in ("leadership_term_id", "log_position", "time_of_last_append_position_ns"):
         with pytest.raises(AttributeError):
             setattr(member, name, 7)
@@ -1635,7 +1636,7 @@ def test_a_member_whose_recording_log_does_not_say_what_is_recorded_follows_nobo
     scene.canvassed()
     scene.hear_new_term(log_term=5, term=7, base=120, following=(5, 80, 80))
     assert scene.state == "INIT"
-    assert "no term in the recording log says what is recorded up to 80" in str(scene.host.errors[-1])
+    assert "the recording log has no term for the log before 80" in str(scene.host.errors[-1])
     assert not scene.sent("canvass_to")
 
 
@@ -1678,7 +1679,7 @@ def test_nothing_that_a_backup_has_copied_is_taken_back(following: tuple[int, in
     scene = restored()
     scene.hear_new_term(log_term=2, term=7, base=120, following=following, commit=30)
     assert (scene.state, scene.sent("begin_truncation"), scene.sent("drop_empty_terms")) == ("INIT", [], [])
-    assert "no term in the recording log says what is recorded up to 80" in str(scene.host.errors[-1])
+    assert "the recording log has no term for the log before 80" in str(scene.host.errors[-1])
 
 
 def test_a_log_that_a_backup_has_copied_is_looked_for_in_no_older_term_of_upstreams_leader() -> None:

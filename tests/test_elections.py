@@ -227,7 +227,7 @@ def test_nothing_of_a_backup_is_taken_back_where_its_last_term_was_never_opened(
     *others, last = cluster.nodes
     assert cluster.leader() in others
     assert not [each for each in cluster.history if "truncating the log" in each]
-    assert any("no term in the recording log says what is recorded up to" in each for each in cluster.history)
+    assert any("the recording log has no term for the log before" in each for each in cluster.history)
     assert len(last.disk.entries) == length
 
 

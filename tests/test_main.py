@@ -91,6 +91,26 @@ def test_every_setting_is_an_option(contexts: list[Any], name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dev", "a:B", "--member", "3"],
+        ["node", "--config", "node.toml", "--metrics-por", "1"],
+        ["run", "a:B", "--cluster-i", "3"],
+        ["client", "send", "--ingress-end", "0=a:1", "x"],
+        ["top", "--interv", "3", "."],
+        ["status", "--js", "."],
+        ["archive", "--conf", "a.toml"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_option_is_never_abbreviated(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "unrecognized arguments: --" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "name", [name for name in NAMES if OTHER_VALUES[name][2] and not isinstance(OTHER_VALUES[name][0], bool)]
 )
 def test_bad_option_is_one_line_and_code_2(contexts: list[Any], name: str, capsys: pytest.CaptureFixture[str]) -> None:

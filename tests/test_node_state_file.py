@@ -148,7 +148,7 @@ def test_files_of_this_machine(tmp_path: Path) -> None:
         (HEADER + candidate(1, 2, 3), "the node state ends at 48 without its footer: take it from a backup"),
         (HEADER + FOOTER, "offset 8: the node state has no candidate term"),
         (HEADER + candidate(1, 2, 3, schema_id=110) + FOOTER, "offset 8: a record of schema 110 where 112 is expected"),
-        (HEADER + candidate(-2, 2, 3) + FOOTER, "offset 24: the candidate term -2 is impossible, at least -1"),
+        (HEADER + candidate(-2, 2, 3) + FOOTER, "offset 24: candidate term -2: must be -1 or more"),
         (HEADER + struct.pack("<HHHHi4x", 24, 301, 112, 10, 8) + FOOTER, "a record of 8 bytes with a block of 24"),
         (HEADER + struct.pack("<HHHHi4x", 0, 303, 112, 10, -8) + FOOTER, "a record of -8 bytes with a block of 0"),
         (HEADER + struct.pack("<HHHHi4x", 0, 303, 112, 10, 9999) + FOOTER, "a record of 9999 bytes with a block of 0"),

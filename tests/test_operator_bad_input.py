@@ -17,7 +17,7 @@ import pytest
 
 from container.errors import TimedOutError
 from container.operate.answers import RefusedError
-from container.operate.control import _old_members
+from container.operate.control import _members, _old_members
 from container.operate.node_metrics import sample_node
 from container.operate.operator_command import WORDS, _fail
 from tests.operator_world import Result, Words, written
@@ -293,6 +293,18 @@ def test_a_snapshot_s_message_that_is_shorter_is_a_sentence(words: Words, member
 def test_an_answer_that_names_no_member_is_a_sentence(answer: bytes) -> None:
     with pytest.raises(RefusedError, match="which is not a member"):
         _old_members({"leader_member_id": 0, "active_members": answer})
+
+
+@pytest.mark.parametrize(
+    ("log_position", "time_ns", "shown"),
+    [(64, 5_000_000_000, 5_000_000_000), (-1, 5_000_000_000, None), (-1, -1, None), (64, -1, None), (64, 0, None)],
+)
+def test_a_member_never_heard_from_has_no_time(log_position: int, time_ns: int, shown: int | None) -> None:
+    endpoints = {f"{name}_endpoint": b"a:1" for name in ("ingress", "consensus", "log", "catchup", "archive")}
+    member = {"member_id": 1, "leadership_term_id": 0, "log_position": log_position, "time_of_last_append_ns": time_ns}
+    fields = {"member_id": 0, "leader_member_id": 0, "current_time_ns": 9, "active_members": [member | endpoints]}
+    (found,) = _members(fields).members
+    assert found.time_of_last_append_ns == shown
 
 
 def test_text_of_a_file_cannot_control_the_terminal(words: Words, member: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_reader_that_has_enough_ends_the_word(member: World) -> None:
         ("health {} | true; exit ${{PIPESTATUS[0]}}", 1, ""),
         ("recording-log {} >/dev/full", 1, "standard output cannot be written: No space left on device"),
         ("recording-log {} --watch >/dev/full", 1, "standard output cannot be written: No space left on device"),
-        ("recording-log seed {} <&-", 1, "nobody can be asked here, so say --yes"),
+        ("recording-log seed {} <&-", 1, "there is no terminal to confirm on; pass --yes"),
         ("describe {}/none 2>&-", 3, ""),
     ],
 )

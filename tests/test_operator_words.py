@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import re
 import shutil
 import signal
 import stat
@@ -532,24 +533,41 @@ def test_a_probe_waits_until_its_time_limit(words: Words, member: World) -> None
     assert "the consensus module's state is unknown\n  the state of its election is unknown" in text.output
 
 
+GONE = 2**22 + 1  # above the largest pid of Linux
+
+
 @pytest.mark.parametrize(
-    ("activity_ms", "said"),
+    ("version", "age_ms", "pid", "said"),
     [
-        (-1, "is stopped: start it"),
-        (5, "is dead: it has shown no sign of life for 10 s: start it again"),
-        (0, "is starting: wait until `aeron-cluster health DIR --check live` succeeds"),
+        (768, None, GONE, "is stopped: start it$"),
+        (768, 60_000, GONE, f"is dead: its process {GONE} is gone: start it again$"),
+        (
+            768,
+            60_000,
+            os.getpid(),
+            rf"is dead: process {os.getpid()} exists, but has shown no sign of life for 6\d s: end it, then start the "
+            r"node again$",
+        ),
+        (768, 60_000, 0, r"is dead: it has shown no sign of life for 6\d s: start it again$"),
+        (0, 0, GONE, f"is starting: its process {GONE} is gone: start it again$"),
+        (0, 0, os.getpid(), "is starting: wait: `aeron-cluster health DIR --check live --timeout 60`$"),
+        (-1, 0, GONE, "is failed: its last start failed: `aeron-cluster errors DIR` shows why$"),
     ],
 )
 def test_a_word_for_a_running_node_says_what_to_do_with_another(
-    words: Words, member: World, activity_ms: int, said: str
+    words: Words, member: World, version: int, age_ms: int | None, pid: int, said: str
 ) -> None:
     write_mark(member.base_dir, 2)
     path = member.base_dir / "cluster" / "cluster-mark.dat"
     mark = bytearray(path.read_bytes())
-    struct.pack_into("<q", mark, 16, activity_ms)  # the activity timestamp, behind SBE header, version and component
+    now_ms = time.time_ns() // 1_000_000
+    struct.pack_into("<i", mark, 8, version)
+    # The times of activity and start: this process began before a mark of now.
+    struct.pack_into("<qq", mark, 16, -1 if age_ms is None else now_ms - age_ms, now_ms)
+    struct.pack_into("<q", mark, 32, pid)
     path.write_bytes(mark)
     for word in ("snapshot", "list-members"):
-        assert said in words.refusal(word, member.base_dir)
+        assert re.search(said, words.refusal(word, member.base_dir).strip())
 
 
 def test_a_directory_is_named_or_comes_from_the_environment(

@@ -136,6 +136,7 @@ def _functions_beside_public_ones() -> dict[str, str]:
     values: list[Any] = [
         getattr(importlib.import_module(module), name) for module, names in NAMES.items() for name in names
     ]
+    public |= {method for value in values if inspect.isclass(value) for method in dir(value)}
     found = {}
     for module in {getattr(value, "__module__", None) or "" for value in values}:
         path = (ROOT / "src").joinpath(*module.split(".")).with_suffix(".py")
@@ -156,6 +157,39 @@ def test_a_page_for_users_calls_public_functions_alone() -> None:
         if name in private
     }
     assert not calls
+
+
+def named_in_the_text(text: str) -> set[str]:
+    """Names of the form ``container.x.y`` in inline code."""
+    return {found.rstrip(".") for found in re.findall(r"`(container(?:\.\w+)+)", text)}
+
+
+OF_NO_REFERENCE = {
+    "container.codecs.cluster",  # for cimport alone
+    "container.recordings.views.views_markdown",  # writes the page that names it
+    "container.settings.container_table.settings_markdown",
+}
+
+
+def names_that_are_not_public(names: set[str]) -> list[str]:
+    """Those that are neither in the list, nor a public module, nor an attribute of a public class."""
+    public = {f"{module}.{name}" for module, listed in NAMES.items() for name in listed} | set(NAMES) | OF_NO_REFERENCE
+    return sorted(name for name in names if name not in public and name.rpartition(".")[0] not in public)
+
+
+FOR_THOSE_WHO_CHANGE_THE_PROJECT = {
+    page for page in DOCUMENTS if page.startswith(("docs/design/", "tests/")) or page == "CONTRIBUTING.md"
+}
+
+
+@pytest.mark.parametrize("page", sorted(set(DOCUMENTS) - FOR_THOSE_WHO_CHANGE_THE_PROJECT))
+def test_the_text_of_a_page_uses_public_names_alone(page: str) -> None:
+    assert not names_that_are_not_public(named_in_the_text(Path(ROOT, page).read_text(encoding="utf-8")))
+
+
+def test_a_name_in_the_text_that_is_not_public_is_found() -> None:
+    text = "`container.run()`, `container.client` and `container.client.ClientContext.connect`: `container.gone.f(1)`"
+    assert names_that_are_not_public(named_in_the_text(text)) == ["container.gone.f"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -109,7 +109,7 @@ def test_what_means_nothing_here_is_named_once_and_no_error(tmp_path: Path, capl
         ("c.properties", "a.b=\\u12", "u without four hexadecimal digits"),
         ("c.properties", "a.b=\\u" + "\x1b\0" * 20_000, "u without four hexadecimal digits"),
         ("c.toml", 'cluster_dir = "a"\naeron.cluster.dir = "b"', "leave out cluster_dir or aeron.cluster.dir"),
-        ("c.toml", '"aeron.cluster.dir" = "a"\naeron.cluster.dir = "b"', "aeron.cluster.dir is there twice"),
+        ("c.toml", '"aeron.cluster.dir" = "a"\naeron.cluster.dir = "b"', "aeron.cluster.dir is given twice"),
         ("c.toml", "aeron.cluster.service.id = 10", "service_id=10 from aeron.cluster.service.id in "),
         ("c.properties", "aeron.cluster.service.id=x", "service_id='x' from aeron.cluster.service.id in "),
     ],
@@ -121,7 +121,7 @@ def test_a_file_that_is_wrong_is_one_sentence(tmp_path: Path, name: str, text: s
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
-    assert str(file) in str(caught.value) or "is there twice" in message
+    assert str(file) in str(caught.value) or "is given twice" in message
 
 
 @pytest.mark.parametrize(

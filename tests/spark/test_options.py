@@ -73,7 +73,7 @@ def test_options_survive_the_way_through_spark() -> None:
         ("decoder", " ", "decoder is empty"),
         ("veiw", "frames", "option 'veiw' is unknown; did you mean 'view'?"),
         ("quote", "x", "option 'quote' is unknown; known options: path, archive_dir"),
-        ("path", "/a,,/b", "path='/a,,/b': a directory is empty"),
+        ("path", "/a,,/b", "path='/a,,/b': an entry is empty"),
         ("path", "[1]", r"path='\[1\]': is not a JSON list of directories"),
         ("archive_dir", "/x,/y", "archive_dir names 2 directories and path 1"),
     ],

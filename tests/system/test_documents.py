@@ -24,6 +24,7 @@ import pytest
 from container.__main__ import _parse
 from container.client import AeronCluster
 from container.settings.container_table import settings_table
+from container.testing import MemoryMember
 from container.testing.processes.endpoints import MemberEndpoints, PortReservation
 from container.testing.processes.java_tools import resolve_jar
 from container.testing.processes.local_cluster import Node
@@ -177,6 +178,96 @@ def test_the_block_runs(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "readme_service.py").write_text(BLOCKS[SERVICE].text, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     execute(BLOCKS[key], plan)
+
+
+# The recipe for requests that are repeated
+
+RECIPE = "docs/service.md: Carry out a repeated request once (python)"
+
+
+def adder(most_clients: int = 1000) -> dict[str, Any]:
+    """The names of the recipe's service."""
+    names: dict[str, Any] = {"__name__": "recipe"}
+    exec(compile(BLOCKS[RECIPE].text, RECIPE, "exec", dont_inherit=True), names)
+    names["MOST_CLIENTS"] = most_clients
+    return names
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (b"ada 1 40", b"ada 1=40"),
+        (b"n" * 59 + b" 1 40", b"n" * 59 + b" 1=40"),
+        (b"n" * 60 + b" 1 40", b"n" * 60 + b" 1=error: send 64 bytes at most"),
+        (b"n" * 60 + b" 100000 40", b"error: send 64 bytes at most"),  # no whole second word in 64 bytes
+        (b"n" * 1000, b"error: send 64 bytes at most"),
+        (b"ada 01 40", b"ada 01=error: send CLIENT NUMBER AMOUNT, with "),
+        (b"ada 1 040", b"ada 1=error: send CLIENT NUMBER AMOUNT, with "),
+        (b"ada 1000000000000000000 1", b"ada 1000000000000000000=error: send CLIENT NUMBER AMOUNT, with numbers below"),
+        (b"ada 999999999999999999 1", b"ada 999999999999999999=1"),
+        (b"ada 1", b"ada 1=error: send CLIENT"),
+        (b"ada 1 2 3", b"ada 1=error: send CLIENT"),
+        (b"ada -1 2", b"ada -1=error: send CLIENT"),
+        (b"ada", b"error: send CLIENT"),
+        (b"", b"error: send CLIENT"),
+    ],
+)
+def test_the_recipe_answers_each_request_with_its_key(request_: bytes, answer: bytes) -> None:
+    with MemoryMember(adder()["Adder"]) as member:
+        (found,) = member.open_session().send(request_)
+        if b"error" in answer:
+            assert found.startswith(answer)
+            assert member.service.state.total == 0
+        else:
+            assert found == answer
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_recipe_forgets_the_client_that_has_been_silent_longest(restarts: bool) -> None:
+    names = adder(most_clients=2)
+    with MemoryMember(names["Adder"]) as member:
+        client = member.open_session()
+        client.send(b"ada 1 40")
+        client.send(b"bob 1 1")
+        assert client.send(b"ada 1 40") == [b"ada 1=40"]
+        if restarts:
+            member.restart(member.take_snapshot())
+            client = member.open_session()
+        client.send(b"cy 1 1")
+        assert list(member.service.state.last) == ["ada", "cy"]
+        assert client.send(b"ada 1 40") == [b"ada 1=40"]
+        assert member.service.state.total == 42
+
+
+def test_the_client_of_the_recipe_finds_its_next_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    with MemoryMember(adder()["Adder"]) as member:
+
+        class Client:
+            """A client with the recipe's function for keys, of a member in memory."""
+
+            def __init__(self, correlate: Any, **_: str) -> None:
+                self.key_of, self.session = correlate, member.open_session()
+
+            def __enter__(self) -> Client:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                self.session.close()
+
+            def request(self, payload: bytes, *, key: bytes, idempotent: bool, timeout: float) -> bytes:
+                assert idempotent
+                (answer,) = self.session.send(payload)
+                assert self.key_of(answer) == key
+                return answer
+
+            connect = classmethod(lambda cls, **settings: cls(**settings))
+
+        monkeypatch.setattr("container.client.ReconnectingClient", Client)
+        key = RECIPE.replace("(python)", "(python 2)")
+        for printed in ("b'40'\nb'42'\n", "b'82'\nb'84'\n"):
+            assert execute(BLOCKS[key], Runs("memory")) == printed
+        (last,) = member.service.state.last.values()
+        assert last.number == 4
 
 
 # Blocks that need more than a test has

@@ -740,7 +740,7 @@ class ClusterBackupMachine:
         yield from self._read_source(source, found.log_recording_id, begin, end, theirs)
         if copied.digest() != theirs.digest():
             raise ClusterError(
-                f"the log of member {found.member.id} from {begin} to {end} is not what the copy ends with: the "
+                f"the log of member {found.member.id} from {begin} to {end} does not match the end of the copy: the "
                 f"cluster began again from an older state: {BEGIN_ANEW}"
             )
 

@@ -12,7 +12,10 @@ from container.operate.operator_command import WORDS, find_word, operator_parser
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Says what is wrong in one line, and accepts only whole names of options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         java = (
@@ -116,9 +119,7 @@ def _parser(program: str) -> tuple[argparse.ArgumentParser, Collection[str]]:
     words.add_parser("backup", help="keep a copy of a cluster's log and snapshots away from it", add_help=False)
     words.add_parser("consensus-module", help="run the consensus module of a member", add_help=False)
     words.add_parser("client", help="send messages to a cluster, measure it, show its messages", add_help=False)
-    words.add_parser(
-        "pipeline", help="make tables, audits and replays of clusters' recordings, on Spark", add_help=False
-    )
+    words.add_parser("pipeline", help="build tables, audits and replays from recordings, on Spark", add_help=False)
     words.add_parser("replay", help="run a service over a recorded log here, with a debugger", add_help=False)
     words.add_parser("check", help="find mistakes that let replicas of a service diverge", add_help=False)
     for name, word in WORDS.items():

@@ -277,7 +277,7 @@ def _check(name: str, value: Any) -> None:
     except Exception:  # of an object that raises when it is compared or asked
         is_accepted = False
     if not is_accepted and value == "" and name in ("ingress_channel", "egress_channel"):
-        raise ConfigurationError(f"{name} is empty: it must {rule} (or set {_VARIABLES[name][0]})")
+        raise ConfigurationError(f"{name} is not set: it must {rule} (or set {_VARIABLES[name][0]})")
     if not is_accepted:
         # The object given as credentials supplier may be the credentials.
         what = shown(value) if name != "credentials_supplier" else f"an object of type {type(value).__name__}"
@@ -459,6 +459,8 @@ def parse_ingress_endpoints(text: str) -> dict[int, str]:
         raise ConfigurationError(f"endpoints must be a string, such as '0=host0:9010,1=host1:9010', not {shown(text)}")
     endpoints: dict[int, str] = {}
     for item in text.split(","):
+        if text and not item.strip():
+            raise ConfigurationError(f"{shown(text)}: an entry is empty: remove its comma")
         member_id, _, endpoint = (part.strip() for part in item.partition("="))
         number = whole_number(member_id)
         if number is None or not 0 <= number <= _INT32_MAX or not _is_ascii(endpoint):

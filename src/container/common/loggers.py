@@ -38,6 +38,12 @@ class JsonFormatter(_Formatter):
     milliseconds.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return "JsonFormatter()"
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the line. Raise TypeError or ValueError when the arguments of the record do not fit its message."""
         import json  # not needed by what logs text

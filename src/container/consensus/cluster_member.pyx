@@ -79,6 +79,7 @@ cdef class ClusterMember:
         self.catchup_endpoint, self.archive_endpoint = endpoints[3:5]
         self.archive_response_endpoint = endpoints[5] if len(endpoints) > 5 else None
         self.egress_response_endpoint = endpoints[6] if len(endpoints) > 6 else None
+        self.time_of_last_append_position_ns = NULL_VALUE
         self.reset()
 
     cpdef int reset(self) except -1:

@@ -921,8 +921,8 @@ class Election:
                 term_id = NULL_VALUE
         if term_id == NULL_VALUE and self.append_position > 0:
             raise ClusterError(
-                f"no term in the recording log says what is recorded up to {self.append_position}, where term "
-                f"{self.log_leadership_term_id} begins: take this member's directory away, or restore it from a backup"
+                f"the recording log has no term for the log before {self.append_position}, where term "
+                f"{self.log_leadership_term_id} begins: empty this member's directory, or restore a backup"
             )
         if message.log_leadership_term_id != term_id:
             self._host.send_canvass_position(leader, term_id, self.append_position, self.leadership_term_id)

@@ -15,7 +15,7 @@ from container.codecs.messages import encode
 from container.common.sealed cimport seal
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.errors import PublicationUnavailableError
-from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
+from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE
 from container.transport.streams cimport Publication, publication_result_name
 
 cdef enum:
@@ -89,7 +89,9 @@ cdef class ServiceProxy:
             active_members=[{
                 "leadership_term_id": member.leadership_term_id,
                 "log_position": member.log_position,
-                "time_of_last_append_ns": epoch_ns - (now_ns - member.time_of_last_append_position_ns),
+                "time_of_last_append_ns": member.time_of_last_append_position_ns
+                if member.time_of_last_append_position_ns == NULL_VALUE
+                else epoch_ns - (now_ns - member.time_of_last_append_position_ns),
                 "member_id": member.id,
                 "ingress_endpoint": member.ingress_endpoint.encode(),
                 "consensus_endpoint": member.consensus_endpoint.encode(),

@@ -119,7 +119,7 @@ class NodeStateFile:
         term_id, timestamp, log_position = _CANDIDATE.unpack(content)
         if term_id < NULL_VALUE:
             raise RecordingError(
-                f"the candidate term {term_id} is impossible, at least {NULL_VALUE} is possible: {_ADVICE}",
+                f"candidate term {term_id}: must be {NULL_VALUE} or more: {_ADVICE}",
                 file=self._file.path,
                 offset=self._offset,
             )

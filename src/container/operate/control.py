@@ -50,13 +50,7 @@ if TYPE_CHECKING:
     from container.operate.cluster_control import ClusterControl
 
 _PAUSE_S = 0.02
-_ADVICE = {
-    "stopped": "start it",
-    "starting": "wait until `aeron-cluster health DIR --check live` succeeds",
-    "failed": "its last start failed: `aeron-cluster errors DIR` shows why",
-    "dead": "it has shown no sign of life for 10 s: start it again",
-}
-"""By state of a node that does not run: what to do."""
+_WHY = "`aeron-cluster errors DIR` shows why"
 _NEUTRAL = TOGGLES.index("NEUTRAL")
 
 
@@ -96,9 +90,26 @@ def _running(path: Path) -> tuple[Path, MarkFile]:
     cluster_dir = find_cluster_dir(path)
     mark = read_cluster_mark(cluster_dir)
     if mark.state != "running":
-        advice = _ADVICE.get(mark.state, "start it")
-        raise RefusedError(f"the node of {cluster_dir} is {mark.state}: {advice}")
+        raise RefusedError(f"the node of {cluster_dir} is {mark.state}: {_advice(mark)}")
     return cluster_dir, mark
+
+
+def _advice(mark: MarkFile) -> str:
+    """The next step for a node that does not run."""
+    if mark.state == "failed":
+        return f"its last start failed: {_WHY}"
+    if mark.state not in ("starting", "dead"):
+        return "start it"
+    if mark.process in ("gone", "reused"):
+        return f"its process {mark.pid} is gone: start it again"
+    if mark.state == "starting":
+        return "wait: `aeron-cluster health DIR --check live --timeout 60`"
+    silence = "no sign of life"
+    if mark.activity_timestamp_ms is not None:
+        silence += f" for {max(0, now_ms() - mark.activity_timestamp_ms) // 1000} s"
+    if mark.process == "alive":
+        return f"process {mark.pid} exists, but has shown {silence}: end it, then start the node again"
+    return f"it has shown {silence}: start it again"
 
 
 def _counters_of(mark: MarkFile) -> ClusterCounters:
@@ -127,8 +138,8 @@ def list_members(path: Path, limit_s: float) -> Answer:
         )
     if found is None:
         raise RefusedError(
-            f"the consensus module has not answered within {limit_s:g} s (--timeout): `aeron-cluster status` shows "
-            "what it does"
+            f"the consensus module has not answered within {limit_s:g} s (--timeout): `aeron-cluster status DIR` "
+            "shows what it does"
         )
     name, fields = found
     if name == "ClusterMembersExtendedResponse":
@@ -151,7 +162,7 @@ def _members(fields: dict[str, Any]) -> Members:
                 leadership_term_id=known(each["leadership_term_id"]),
                 log_position=known(each["log_position"]),
                 behind=_behind(longest, known(each["log_position"])),
-                time_of_last_append_ns=known(each["time_of_last_append_ns"]),
+                time_of_last_append_ns=_time(each),
                 ingress_endpoint=text(each["ingress_endpoint"]),
                 consensus_endpoint=text(each["consensus_endpoint"]),
                 log_endpoint=text(each["log_endpoint"]),
@@ -161,6 +172,12 @@ def _members(fields: dict[str, Any]) -> Members:
             for each in fields["active_members"]
         ],
     )
+
+
+def _time(member: dict[str, Any]) -> int | None:
+    """When the log of a member grew last; None for one that was not heard from: its time belongs to no position."""
+    is_unknown = known(member["log_position"]) is None or member["time_of_last_append_ns"] <= 0
+    return None if is_unknown else int(member["time_of_last_append_ns"])
 
 
 def _behind(longest: int | None, position: int | None) -> int | None:
@@ -214,7 +231,7 @@ def act(path: Path, word: str, limit_s: float) -> Answer:
     if action.toggle in ("SNAPSHOT", "SHUTDOWN"):
         taken = _taken(entries_before, _entries(cluster_dir))
         if reason is None and not taken:
-            reason = "the recording log has no new snapshot: taking it failed, see the errors"
+            reason = f"the recording log has no new snapshot: taking it failed, and {_WHY}"
     errors = _new_errors(cluster_dir, errors_before)
     state = wait.counters().name(CounterType.CONSENSUS_MODULE_STATE)
     result = ControlResult(
@@ -235,11 +252,11 @@ def _check(mark: MarkFile, counters: ClusterCounters, action: _Action) -> None:
     role, state = counters.name(CounterType.NODE_ROLE), counters.name(CounterType.CONSENSUS_MODULE_STATE)
     if role != "LEADER":
         raise RefusedError(
-            f"member {mark.member_id} is a {role}: ask the leader, on its machine; `aeron-cluster list-members` shows "
-            "which member leads"
+            f"member {mark.member_id} is a {role}: ask the leader, on its machine; `aeron-cluster list-members DIR` "
+            "shows which member leads"
         )
     if state != action.needed_state:
-        advice = ": run `aeron-cluster resume` first" if state == "SUSPENDED" else ""
+        advice = ": run `aeron-cluster resume DIR` first" if state == "SUSPENDED" else ""
         raise RefusedError(
             f"the state of the consensus module of member {mark.member_id} is {state}: it must be "
             f"{action.needed_state} to {action.toggle.lower()}{advice}"
@@ -250,7 +267,9 @@ def _set_toggle(mark: MarkFile, counters: ClusterCounters, type_id: int, expecte
     """Set a control toggle that has the expected value, or is neutral."""
     record = counters.record(type_id)
     if record is None:
-        raise RefusedError("the consensus module has no counter for it")
+        raise RefusedError(
+            "this consensus module has no control toggle: its version is too old, or it is still starting"
+        )
     names = TOGGLES if type_id == CounterType.CONTROL_TOGGLE else NODE_TOGGLES
     value = names.index(wanted)
     with _connected(mark) as control:
@@ -293,7 +312,7 @@ class _Wait:
             if not ends and self._is_done(action.toggle, counters):
                 return None
             if action.toggle == "SHUTDOWN" and self._is_done(action.toggle, counters):
-                return "it was refused, and the node continues: see the errors"
+                return f"it was refused, and the node continues: {_WHY}"
             if not ends and toggle == "INACTIVE":
                 return "the node no longer leads, because of an election: ask the new leader"
             if time.monotonic() > self._deadline_s:
@@ -397,8 +416,7 @@ def validate_running(path: Path, limit_s: float, confirm: Confirm) -> Answer:
             break
         if time.monotonic() > deadline_s:
             raise RefusedError(
-                f"still valid after {limit_s:g} s: {len(left)} of {counted(len(lost), 'entry', 'entries')}; "
-                "see the errors"
+                f"still valid after {limit_s:g} s: {len(left)} of {counted(len(lost), 'entry', 'entries')}; " + _WHY
             )
         time.sleep(_PAUSE_S)
     invalidated = [entry for entry in entries if entry.is_valid and not after.get(entry.entry_index, entry).is_valid]

@@ -37,7 +37,11 @@ class NodeCollector:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
         self._reader = _Reader(paths, 0.0)
+
+    def __repr__(self) -> str:
+        return f"NodeCollector({[str(path) for path in self._paths]})"
 
     def describe(self) -> Iterable[Family]:
         """Return all metrics, without values."""
@@ -96,6 +100,9 @@ class Exporter:
         """The port on which it listens."""
         self.url = f"http://{host_of_endpoint(host)}:{self.port}/metrics"
         """Where the metrics are."""
+
+    def __repr__(self) -> str:
+        return f"<Exporter {self.url}>"
 
     def close(self) -> None:
         """End it. May be called twice."""

@@ -264,7 +264,7 @@ class ClusterMember(Facts):
     behind: int | None
     """Bytes that the leader's log is longer; null unless the leader was asked, to which all say how far they are."""
     time_of_last_append_ns: int | None
-    """When its log grew last, by the clock of the leader."""
+    """When its log grew last, by the clock of the leader; null for a member that the node has not heard from."""
     ingress_endpoint: str
     """For clients."""
     consensus_endpoint: str

@@ -59,7 +59,7 @@ def operator_parser(make: Callable[..., argparse.ArgumentParser], program: str, 
             type=_interval,
             const=_WATCH_S,
             metavar="SECONDS",
-            help=f"repeat every so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
+            help=f"repeat at this interval in seconds (default: {_WATCH_S:g}), until Ctrl-C",
         )
     word.add(parser)
     parser.set_defaults(command=lambda options: run_word(word, options), log_level=None)
@@ -188,7 +188,7 @@ def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
         if options.yes:
             return
         if sys.stdin is None or not sys.stdin.isatty():
-            raise RefusedError(f"this would {what}: nobody can be asked here, so say --yes")
+            raise RefusedError(f"this would {what}: there is no terminal to confirm on; pass --yes")
         sys.stderr.write(f"This will {what}. Continue? [y/N] ")
         sys.stderr.flush()
         try:
@@ -620,7 +620,7 @@ WORDS: dict[str, Word] = {
     "archive verify": Word("check recordings, and change nothing", _archive_verify, _add_verify, variables=_ARCHIVE),
     "archive dump": Word("print the frames of recordings", _archive_dump, _add_dump, variables=_ARCHIVE),
     "archive delete-snapshots": Word(
-        "delete all snapshots of a node but the newest",
+        "delete all snapshots of a node but the N newest",
         _archive_delete_snapshots,
         _add_delete_snapshots,
     ),

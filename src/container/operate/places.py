@@ -77,7 +77,7 @@ def _find(path: Path, names: tuple[str, ...], what: str) -> Path:
     except OSError as error:
         raise unreadable(path, error) from error
     if len(found) > 1:
-        raise NoFactsError(f"{path} has several below it, name one: {', '.join(each.name for each in found)}")
+        raise NoFactsError(f"{path} contains several: name one of {', '.join(each.name for each in found)}")
     if not found:
         missing = f"none of {', '.join(names)}" if len(names) > 1 else f"no {names[0]}"
         raise NoFactsError(f"{path} is not {what}: it has {missing}, nor has a directory right below it")

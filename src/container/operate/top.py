@@ -219,7 +219,7 @@ class TopApp(App[None]):
 
         def answered(is_wanted: bool | None) -> None:
             if is_wanted:
-                self.notify(f"{word}: asked for")
+                self.notify(f"{word}: requested")
                 self.act(leader, word)
 
         self.push_screen(Confirmation(question), answered)

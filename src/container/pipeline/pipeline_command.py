@@ -304,7 +304,7 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 
 def _add_compact(words: Any) -> None:
-    about = "make few large files of a table's many small ones"
+    about = "merge a table's small files"
     parser: argparse.ArgumentParser = words.add_parser("compact", help=about, description=about.capitalize() + ".")
     _add_table(parser, "delta", "iceberg")
     parser.set_defaults(word="compact", command=_compact)

@@ -90,7 +90,7 @@ class ArchiveSettings:
     aeron_library: str | None = shared.AERON_LIBRARY
     driver_timeout_ms: int = shared.DRIVER_TIMEOUT_MS
     is_control_channel_enabled: bool = flag_field(
-        "aeron.archive.control.channel.enabled", "Whether clients of other machines are served.", True
+        "aeron.archive.control.channel.enabled", "Service for clients of other machines.", True
     )
     control_channel: str | None = text_field(
         "aeron.archive.control.channel",
@@ -157,7 +157,7 @@ class ArchiveSettings:
     )
     message_timeout_ns: int = duration_field(
         "aeron.archive.message.timeout",
-        "How long to wait for an answer of another archive.",
+        "Time to wait for an answer of another archive.",
         aeron_defaults.ARCHIVE_MESSAGE_TIMEOUT_NS,
         least=1_000_000,
     )
@@ -246,26 +246,26 @@ class ArchiveSettings:
         shown="none",
     )
     max_concurrent_recordings: int = number_field(
-        "aeron.archive.max.concurrent.recordings", "How many recordings may be active at a time.", 20, 1, INT32_MAX
+        "aeron.archive.max.concurrent.recordings", "Maximum number of active recordings.", 20, 1, INT32_MAX
     )
     max_concurrent_replays: int = number_field(
-        "aeron.archive.max.concurrent.replays", "How many replays there may be at a time.", 20, 1, INT32_MAX
+        "aeron.archive.max.concurrent.replays", "Maximum number of active replays.", 20, 1, INT32_MAX
     )
     connect_timeout_ns: int = duration_field(
         "aeron.archive.connect.timeout",
-        "How long a client may take to connect, to read a response, or to subscribe to a replay.",
+        "Time that a client may take to connect, to read a response, or to subscribe to a replay.",
         5_000_000_000,
         least=1_000_000,
     )
     session_liveness_check_interval_ns: int = duration_field(
         "aeron.archive.session.liveness.check.interval",
-        "How often a client gets a ping.",
+        "Interval between two pings to a client.",
         1_000_000_000,
         least=1_000_000,
     )
     replay_linger_timeout_ns: int = duration_field(
         "aeron.archive.replay.linger.timeout",
-        "How long a replay that has ended can be read yet, where a client does not say.",
+        "Time in which an ended replay can still be read, if the client sets none.",
         5_000_000_000,
         least=0,
     )

@@ -42,7 +42,9 @@ class BackupSettings:
     :func:`~container.settings.sources.load_backup_settings` validates them.
     """
 
-    cluster_id: int = number_field("aeron.cluster.id", "Which cluster of its driver the backup counts as.", 0, *INT32)
+    cluster_id: int = number_field(
+        "aeron.cluster.id", "Id of the cluster of its driver that the backup counts as.", 0, *INT32
+    )
     cluster_consensus_endpoints: str | None = text_field(
         "aeron.cluster.consensus.endpoints",
         "The consensus endpoints of the cluster's members, `,` between them; must be given.",
@@ -51,7 +53,7 @@ class BackupSettings:
         shown="must be given",
     )
     source_type: str = choice_field(
-        "aeron.cluster.backup.source.type", "Which member is copied from.", ANY, (ANY, LEADER, FOLLOWER)
+        "aeron.cluster.backup.source.type", "Type of the member to copy from.", ANY, (ANY, LEADER, FOLLOWER)
     )
     cluster_dir: str | None = path_field(
         "aeron.cluster.dir",
@@ -98,12 +100,12 @@ class BackupSettings:
     )
     backup_interval_ns: int = duration_field(
         "aeron.cluster.backup.interval",
-        "How often a member is asked for new snapshots and terms.",
+        "Interval between two queries for new snapshots and terms.",
         3600 * _S,
         least=_MS,
     )
     response_timeout_ns: int = duration_field(
-        "aeron.cluster.backup.response.timeout", "How long to wait for a member's answer.", 5 * _S, least=_MS
+        "aeron.cluster.backup.response.timeout", "Time to wait for a member's answer.", 5 * _S, least=_MS
     )
     progress_timeout_ns: int = duration_field(
         "aeron.cluster.backup.progress.timeout",
@@ -113,7 +115,7 @@ class BackupSettings:
     )
     cool_down_interval_ns: int = duration_field(
         "aeron.cluster.backup.cool.down.interval",
-        "How long to wait after a failure; another member is asked then.",
+        "Time to wait after a failure; another member is asked then.",
         30 * _S,
         least=0,
     )

@@ -63,10 +63,10 @@ class ConsensusModuleSettings:
     """
 
     cluster_id: int = number_field(
-        "aeron.cluster.id", "Which cluster it is; several clusters may share one driver.", 0, *INT32
+        "aeron.cluster.id", "Id of the cluster; several clusters may share one driver.", 0, *INT32
     )
     cluster_member_id: int = number_field(
-        "aeron.cluster.member.id", "Which of `cluster_members` this member is.", 0, 0, INT32_MAX
+        "aeron.cluster.member.id", "Id of this member in `cluster_members`.", 0, 0, INT32_MAX
     )
     cluster_members: str | None = text_field(
         "aeron.cluster.members",
@@ -77,7 +77,7 @@ class ConsensusModuleSettings:
         shown="must be given",
     )
     service_count: int = number_field(
-        "aeron.cluster.service.count", "How many services the member has.", 1, 1, MAX_SERVICE_COUNT
+        "aeron.cluster.service.count", "Number of services of the member.", 1, 1, MAX_SERVICE_COUNT
     )
     app_version: int = shared.APP_VERSION
     cluster_dir: str | None = path_field(
@@ -94,7 +94,7 @@ class ConsensusModuleSettings:
     )
     services_dir: str | None = path_field(
         "aeron.cluster.services.dir",
-        "Where tools look for the services' mark files.",
+        "Directory in which tools look for the services' mark files.",
         None,
         shown="`cluster_dir`",
     )
@@ -113,7 +113,7 @@ class ConsensusModuleSettings:
     )
     ingress_fragment_limit: int | None = number_field(
         "aeron.cluster.ingress.fragment.limit",
-        "How many frames of clients are read in one turn; as many as clients have streams, if they are more. On a "
+        "Number of clients' frames read in one turn; as many as clients have streams, if they are more. On a "
         "thread that parts share, timers, messages of services and their requests keep upstream's proportion to it.",
         None,
         1,
@@ -145,7 +145,7 @@ class ConsensusModuleSettings:
     )
     log_fragment_limit: int | None = number_field(
         "aeron.cluster.log.fragment.limit",
-        "How many frames of the log are read in one turn.",
+        "Number of frames of the log that are read in one turn.",
         None,
         1,
         INT32_MAX,
@@ -234,14 +234,14 @@ class ConsensusModuleSettings:
         "aeron:udp",
     )
     max_concurrent_sessions: int = number_field(
-        "aeron.cluster.max.sessions", "How many clients there may be.", 10, 1, INT32_MAX
+        "aeron.cluster.max.sessions", "Maximum number of clients.", 10, 1, INT32_MAX
     )
     session_timeout_ns: int = duration_field(
         "aeron.cluster.session.timeout", "A client that is silent for longer is given up.", 10 * _S, least=_MS
     )
     leader_heartbeat_interval_ns: int = duration_field(
         "aeron.cluster.leader.heartbeat.interval",
-        "How often a leader says that it is there.",
+        "Interval between two heartbeats of a leader.",
         200 * _MS,
         least=_MS,
     )
@@ -250,16 +250,16 @@ class ConsensusModuleSettings:
     )
     startup_canvass_timeout_ns: int = duration_field(
         "aeron.cluster.startup.canvass.timeout",
-        "How long a member that starts waits for all the others; at least twice `leader_heartbeat_timeout_ns`.",
+        "Time that a member that starts waits for all the others; at least twice `leader_heartbeat_timeout_ns`.",
         60 * _S,
         least=_MS,
     )
     election_timeout_ns: int = duration_field(
-        "aeron.cluster.election.timeout", "How long a ballot may take.", _S, least=_MS
+        "aeron.cluster.election.timeout", "Time that a ballot may take.", _S, least=_MS
     )
     election_status_interval_ns: int = duration_field(
         "aeron.cluster.election.status.interval",
-        "How often members say in an election how far their log is.",
+        "Interval at which members report the end of their log in an election.",
         100 * _MS,
         least=_MS,
     )
@@ -268,7 +268,7 @@ class ConsensusModuleSettings:
     )
     termination_timeout_ns: int = duration_field(
         "aeron.cluster.termination.timeout",
-        "How long a leader that ends waits for the other members.",
+        "Time that a leader that ends waits for the other members.",
         10 * _S,
         least=_MS,
     )
@@ -294,7 +294,7 @@ class ConsensusModuleSettings:
     )
     ticks_per_wheel: int = number_field(
         "aeron.cluster.ticks.per.wheel",
-        "How many ticks the wheel of timers has.",
+        "Number of ticks of the wheel of timers.",
         128,
         2,
         1 << 20,
@@ -313,7 +313,7 @@ class ConsensusModuleSettings:
     )
     snapshots_retained: int = number_field(
         "aeron.cluster.snapshots.retained",
-        "How many snapshots the member keeps; 0 keeps all. Older ones are deleted after each snapshot, and whole "
+        "Number of snapshots that the member keeps; 0 keeps all. Older ones are deleted after each snapshot, and whole "
         "segments of the log in front of the oldest that is kept. The log that another member or a backup needs stays.",
         0,
         0,

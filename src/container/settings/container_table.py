@@ -45,11 +45,14 @@ class Settings:
     """All settings with their defaults, validated by :func:`~container.settings.sources.load_settings`; read only."""
 
     cluster_id: int = number_field(
-        "aeron.cluster.id", "Which cluster the service belongs to; several clusters may share one driver.", 0, *INT32
+        "aeron.cluster.id",
+        "Id of the cluster that the service belongs to; several clusters may share one driver.",
+        0,
+        *INT32,
     )
     service_id: int = number_field(
         "aeron.cluster.service.id",
-        "Which of the node's services this is; the ids begin at 0, without gaps.",
+        "Id of this service in its node; the ids begin at 0, without gaps.",
         0,
         0,
         MAX_SERVICE_COUNT - 1,
@@ -80,8 +83,8 @@ class Settings:
     )
     services_dir: str | None = path_field(
         "aeron.cluster.services.dir",
-        "Where the consensus module looks for the services' mark files. Only the consensus module uses it; it is "
-        "known here so that both can share their configuration.",
+        "Directory in which the consensus module looks for the services' mark files. Only that module uses it: "
+        "it is known here so that both can share their configuration.",
         None,
     )
     aeron_dir: str | None = shared.AERON_DIR

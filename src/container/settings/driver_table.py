@@ -43,7 +43,7 @@ class DriverSettings:
 
     threading: str = choice_field(
         "aeron.threading.mode",
-        "How many threads the driver has: one, two, three, or none, so that the node's thread runs it. A node with "
+        "Number of threads of the driver: one, two, three, or none, so that the node's thread runs it. A node with "
         '`threading_mode = "DEDICATED"`, and Java\'s, take no `INVOKER`: their default is `SHARED`.',
         "INVOKER",
         ("SHARED", "SHARED_NETWORK", "DEDICATED", "INVOKER"),
@@ -87,12 +87,12 @@ class DriverSettings:
     )
     publication_linger_timeout_ns: int | None = duration_field(
         "aeron.publication.linger.timeout",
-        "How long a publication that is closed can still be read.",
+        "Time in which a closed publication can still be read.",
         None,
         shown=_UPSTREAM,
     )
     timer_interval_ns: int | None = duration_field(
-        "aeron.timer.interval", "How often the driver looks at its timers.", None, shown=_UPSTREAM
+        "aeron.timer.interval", "Interval at which the driver looks at its timers.", None, shown=_UPSTREAM
     )
     library: str | None = path_field(
         "aeron.library",

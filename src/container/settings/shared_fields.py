@@ -29,7 +29,7 @@ AERON_LIBRARY: Any = path_field(
 )
 DRIVER_TIMEOUT_MS: Any = number_field(
     "aeron.driver.timeout",
-    "How long to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
+    "Time to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
     "client reads the variable as well.",
     10_000,
     1,
@@ -61,7 +61,7 @@ SNAPSHOT_CHANNEL: Any = channel_field(
 )
 ARCHIVE_MESSAGE_TIMEOUT_NS: Any = duration_field(
     "aeron.archive.message.timeout",
-    "How long to wait for an answer of the archive.",
+    "Time to wait for an answer of the archive.",
     aeron_defaults.ARCHIVE_MESSAGE_TIMEOUT_NS,
     least=1_000_000,
 )

@@ -443,7 +443,7 @@ def _split_properties(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
         elif isinstance(value, dict) and len(name) < _NAME_LENGTH_MAX:
             left += [(f"{name}.{key}", each) for key, each in value.items()]
         elif name in properties:
-            raise ConfigurationError(f"{name} is there twice: as a quoted key, and in nested tables")
+            raise ConfigurationError(f"{name} is given twice: as a quoted key, and in nested tables")
         else:
             properties[name] = value
     return own, properties

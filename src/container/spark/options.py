@@ -193,7 +193,7 @@ def _directories(name: str, text: str) -> tuple[str, ...]:
         return _json_list(name, text)
     directories = tuple(part.strip() for part in text.split(","))
     if not all(directories):
-        raise ConfigurationError(f"{name}={shown(text)}: a directory is empty")
+        raise ConfigurationError(f"{name}={shown(text)}: an entry is empty")
     return _checked_directories(name, directories)
 
 

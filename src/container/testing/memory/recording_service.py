@@ -40,6 +40,9 @@ class RecordingService(ClusteredService):
         self.snapshot: list[bytes] | None = None
         """The messages of the snapshot that it started from; None without one, or with an action of its own."""
 
+    def __repr__(self) -> str:
+        return f"<RecordingService calls={len(self.calls)}>"
+
     def names(self) -> list[str]:
         """Names of the callbacks so far."""
         return [call[0] for call in self.calls]

@@ -114,6 +114,9 @@ class ScriptedMember:
         )
         self.agent = ServiceAgent(self.context)
 
+    def __repr__(self) -> str:
+        return f"<ScriptedMember service={type(self.service).__name__} client_id={self.client_id}>"
+
     @property
     def client_id(self) -> int:
         """The Aeron client id of the agent."""
