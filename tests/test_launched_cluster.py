@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 import container
 from container.__main__ import main
-from container.errors import ConfigurationError
+from container.errors import ConfigurationError, MarkFileError
+from container.files.directory_lock import DirectoryLock
 from container.node.launched_cluster import _service_path
 from container.node.members import Membership
 from container.testing.processes.native_cluster import NativeCluster
@@ -77,6 +79,33 @@ def test_each_member_has_the_same_list_and_an_id_of_its_own(tmp_path: Path) -> N
     assert found.own.archive == "node0:9034"
     module = files[0]["consensus_module"]
     assert (module["session_timeout_ns"], module["leader_heartbeat_timeout_ns"]) == ("30s", 2_000_000_000)
+
+
+def test_members_whose_directory_another_node_has_are_not_touched(tmp_path: Path) -> None:
+    with NativeCluster(SERVICE, base_dir=tmp_path, host="node0", port=9010) as cluster:
+        driver_file = cluster.members[1].node.aeron_dir / "cnc.dat"
+        driver_file.parent.mkdir()
+        driver_file.touch()
+        configs = [tmp_path / f"member-{member_id}" / "node.toml" for member_id in range(3)]
+        texts = [config.read_text() for config in configs]
+        with closing(DirectoryLock(tmp_path / "member-1")):
+            with pytest.raises(MarkFileError, match="another node runs on .*member-1.*: end it first"):
+                NativeCluster(SERVICE, base_dir=tmp_path, host="node1", port=9110)
+            with pytest.raises(MarkFileError, match="another node runs on .*member-1.*: end it first"):
+                cluster.members[1].start()
+        assert [config.read_text() for config in configs] == texts
+        assert driver_file.exists()
+
+
+@pytest.mark.parametrize("lock_of", [".", "member-2"])
+def test_a_launch_beside_a_running_cluster_is_refused_and_leaves_its_own_lock_free(
+    tmp_path: Path, lock_of: str
+) -> None:
+    (tmp_path / "member-2").mkdir()
+    with closing(DirectoryLock(tmp_path / lock_of)), pytest.raises(MarkFileError, match="end it first"):
+        container.launch_cluster(SERVICE, members=3, directory=tmp_path, port=0)
+    assert not (tmp_path / "member-0").exists()
+    DirectoryLock(tmp_path).close()
 
 
 @pytest.mark.parametrize(
