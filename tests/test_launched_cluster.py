@@ -16,7 +16,7 @@ from container.__main__ import main
 from container.errors import ConfigurationError, MarkFileError
 from container.files.directory_lock import DirectoryLock
 from container.node.launched_cluster import _service_path
-from container.node.members import Membership
+from container.node.members import Membership, check_size
 from container.testing.processes.native_cluster import NativeCluster
 from tests.services import Counter
 
@@ -129,6 +129,42 @@ def test_dev_refuses_what_several_members_do_not_take(
         code = int(str(end.code))
     assert code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("held", "arguments", "message"),
+    [
+        (3, (), "{} holds a cluster of 3 members (member-0 …): give --members 3, or another --dir"),
+        (3, ("--reload",), "{} holds a cluster of 3 members (member-0 …): give --members 3, or another --dir"),
+        (3, ("--members", "5"), "{} holds a cluster of 3 members (member-0 …): give --members 3, or another --dir"),
+        (5, ("--members", "3"), "{} holds a cluster of 5 members (member-0 …): give --members 5, or another --dir"),
+        (0, ("--members", "3"), "{} holds a cluster of 1 member, which has no directory of its own in it: give"),
+        (1, (), "{} holds a cluster of 1 member (member-0): give another --dir"),
+    ],
+)
+def test_a_directory_that_holds_a_cluster_of_another_size_is_refused(
+    tmp_path: Path, held: int, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "place"
+    for directory in [place / f"member-{member_id}" for member_id in range(held)] or [place]:
+        (directory / "archive").mkdir(parents=True)
+        (directory / "archive" / "0-0.rec").touch()
+    assert main(["dev", SERVICE, "--dir", str(place), *arguments]) == 2
+    assert message.format(place) in capsys.readouterr().err
+    assert not list(place.rglob("cluster"))
+
+
+def test_a_cluster_that_misses_a_member_has_the_size_that_its_members_noted(tmp_path: Path) -> None:
+    for member_id in (1, 2):
+        directory = tmp_path / f"member-{member_id}"
+        (directory / "archive").mkdir(parents=True)
+        (directory / "archive" / "0-0.rec").touch()
+        (directory / "node-members.json").write_text('{"members": [0, 1, 2]}')
+    check_size(tmp_path, 3, is_apart=True, option="members=", other="another directory")
+    with pytest.raises(
+        ConfigurationError, match=r"holds a cluster of 3 members \(member-1 …\): give members=3, or ano"
+    ):
+        container.launch_cluster(SERVICE, members=5, directory=tmp_path, port=0)
 
 
 def test_dev_names_a_service_that_cannot_be_imported_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from container.common.process_end import Stage, close_at_end
 from container.common.values import shown
 from container.errors import ClusterError, ConfigurationError, TimedOutError
 from container.files.directory_lock import DirectoryLock
-from container.node.members import PORT, PORT_COUNT
+from container.node.members import PORT, PORT_COUNT, check_size
 from container.testing.processes.endpoints import HOST, MEMBER_COUNTS, PORTS_APART
 from container.testing.processes.local_cluster import LocalMember
 from container.testing.processes.native_cluster import NativeCluster
@@ -81,7 +81,8 @@ class LaunchedCluster(NativeCluster):
             say: called with each line (str), on a thread of the cluster's; standard error when not given.
 
         Raises:
-            ConfigurationError: a bad argument, or a service that another process cannot import.
+            ConfigurationError: a bad argument, a service that another process cannot import, or a directory that holds
+                a cluster of another size.
             ClusterError: a member ended while it started; the text has what it said.
             MarkFileError: another cluster runs in the directory, which stays as it is.
             TimedOutError: the members do not have one leader in time.
@@ -96,6 +97,8 @@ class LaunchedCluster(NativeCluster):
             raise ConfigurationError("services: give at least one service")
         paths = [_service_path(each) for each in services]
         settings = {"driver": driver, "archive": archive, "consensus_module": consensus_module, "container": container}
+        if directory is not None:
+            check_size(Path(directory), members, is_apart=True, option="members=", other="another directory")
         where = None if directory is None else Path(created_directory("directory", os.fspath(directory)))
         lock = None if where is None else DirectoryLock(where, "cluster")  # before a file of its members is touched
         try:
