@@ -50,7 +50,7 @@ def load_object(path: str, setting: str) -> Any:
         hint = _import_hint(module_name, error) if isinstance(error, ModuleNotFoundError) else ""
         raise ConfigurationError(
             f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} cannot be imported: "
-            f"{type(error).__name__}: {_plain(error)}{_place(error)}{hint}"
+            f"{type(error).__name__}: {_plain(error)}{place_of(error)}{hint}"
         ) from error
     for name in names.split("."):
         try:
@@ -93,7 +93,7 @@ def create_object(path: str, setting: str) -> Any:
     except Exception as error:
         raise ConfigurationError(
             f"{setting}={shown(path)}: {found.__qualname__}() failed: {type(error).__name__}: {_plain(error)}"
-            f"{_place(error)}"
+            f"{place_of(error)}"
         ) from error
 
 
@@ -114,8 +114,8 @@ def _nearest(name: str, found: object) -> str:
     return suggestion(name, names, getattr(found, "__file__", None) or "its source")
 
 
-def _place(error: BaseException) -> str:
-    """Where it was raised: the last line that is of no library, else the last one but the importer's."""
+def place_of(error: BaseException) -> str:
+    """Return where it was raised: the last line that is of no library, else the last one but the importer's."""
     frames = [
         (frame.f_code.co_filename, line, frame.f_code.co_qualname)
         for frame, line in traceback.walk_tb(error.__traceback__)
