@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -276,14 +276,15 @@ def test_a_module_that_is_a_link_is_copied_under_the_name_by_which_it_is_importe
 
 
 class Interrupts:
-    """What a reloader asks for signals: there is one from the given number of questions on."""
+    """Signals as a reloader waits for them: one comes after the given number of waits."""
 
     def __init__(self, after: int) -> None:
         self.left = after
+        self._never = threading.Event()
 
     def wait_for(self, seconds: float) -> signal.Signals | None:
         self.left -= 1
-        time.sleep(seconds)
+        self._never.wait(seconds)
         return None if self.left >= 0 else signal.SIGTERM
 
 

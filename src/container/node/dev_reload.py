@@ -418,22 +418,15 @@ def _write_rows(
         return
     import pyarrow
 
-    from container.recordings.member import open_member
-    from container.replay.execution import plan_replay, recorded_snapshots, replay_schema
+    from container.replay.execution import plan_of_all, replay_schema
 
-    member, plan = open_member(directory, committed="recorded"), dict[str, Any](service_id=int(service_id))
-    (segment,) = plan_replay(member, end_position=int(end), is_continuous=True, **plan)
-    if code == _IS_NEW:
-        taken = [each.log_position for each in recorded_snapshots(member, plan["service_id"])]
-        latest = max((each for each in taken if each <= segment.end_position), default=segment.begin_position)
-        if latest > segment.begin_position:
-            (last,) = plan_replay(
-                member, begin_position=latest, end_position=segment.end_position, is_continuous=True, **plan
-            )
-            for _batch in _batches_of(last, service, f"does not work from the latest snapshot, of position {latest},"):
-                pass
+    whole, last = plan_of_all(directory, service_id=int(service_id), end_position=int(end), committed="recorded")
+    if code == _IS_NEW and last is not None:
+        failure = f"does not work from the latest snapshot, of position {last.begin_position},"
+        for _batch in _batches_of(last, service, failure):
+            pass
     with pyarrow.OSFile(rows, "wb") as file, pyarrow.ipc.new_stream(file, replay_schema()) as writer:
-        for batch in _batches_of(segment, service, "fails on the log" if code == _IS_NEW else ""):
+        for batch in _batches_of(whole, service, "fails on the log" if code == _IS_NEW else ""):
             writer.write(batch)
 
 

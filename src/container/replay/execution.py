@@ -277,6 +277,26 @@ def end_of_log(path: str | Path, *, committed: str | int | None = None) -> int:
     return open_member(path, committed=committed).log().log_range.committed_position
 
 
+def plan_of_all(
+    path: str | Path, *, service_id: int, end_position: int, committed: str | int | None = None
+) -> tuple[ReplaySegment, ReplaySegment | None]:
+    """Return one segment from the beginning up to a log position, and one from the latest snapshot before that; None if
+    the first begins there.
+
+    Raises:
+        as :func:`~container.recordings.open_member` and :func:`plan_replay` do.
+    """
+    member = open_member(path, committed=committed)
+    (whole,) = plan_replay(member, service_id=service_id, end_position=end_position, is_continuous=True)
+    latest = max((each.log_position for each in whole.snapshots), default=whole.begin_position)
+    if latest == whole.begin_position:
+        return whole, None
+    (last,) = plan_replay(
+        member, service_id=service_id, begin_position=latest, end_position=end_position, is_continuous=True
+    )
+    return whole, last
+
+
 def find_service(source: ServiceSource) -> Callable[[], object]:
     """Return the function that makes a service.
 
