@@ -20,6 +20,7 @@ import pytest
 
 from container.common.main_program import Ending
 from container.errors import ConfigurationError, ContainerError
+from container.node.cluster_node import aeron_dir_of
 from container.node.dev_reload import _NEW_LIMIT_S, Reloader, Sources, _EndAskedError
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.process import Process, is_alive, wait_until
@@ -185,6 +186,7 @@ def test_a_killed_command_leaves_no_process_behind(tmp_path: Path) -> None:
                 for child in filter(is_alive, children):
                     os.kill(child, signal.SIGKILL)
                 shutil.rmtree(copies)
+                shutil.rmtree(aeron_dir_of(tmp_path / "node"), ignore_errors=True)
 
 
 def test_code_that_cannot_load_the_latest_snapshot_is_not_taken(developer: Developer) -> None:
