@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 
 import container
 from container.__main__ import main
-from container.errors import ConfigurationError
+from container.errors import ConfigurationError, MarkFileError
+from container.files.directory_lock import DirectoryLock
 from container.node.launched_cluster import _service_path
-from container.node.members import Membership
+from container.node.members import Membership, check_size
 from container.testing.processes.native_cluster import NativeCluster
 from tests.services import Counter
 
@@ -79,6 +81,33 @@ def test_each_member_has_the_same_list_and_an_id_of_its_own(tmp_path: Path) -> N
     assert (module["session_timeout_ns"], module["leader_heartbeat_timeout_ns"]) == ("30s", 2_000_000_000)
 
 
+def test_members_whose_directory_another_node_has_are_not_touched(tmp_path: Path) -> None:
+    with NativeCluster(SERVICE, base_dir=tmp_path, host="node0", port=9010) as cluster:
+        driver_file = cluster.members[1].node.aeron_dir / "cnc.dat"
+        driver_file.parent.mkdir()
+        driver_file.touch()
+        configs = [tmp_path / f"member-{member_id}" / "node.toml" for member_id in range(3)]
+        texts = [config.read_text() for config in configs]
+        with closing(DirectoryLock(tmp_path / "member-1")):
+            with pytest.raises(MarkFileError, match="another node runs on .*member-1.*: end it first"):
+                NativeCluster(SERVICE, base_dir=tmp_path, host="node1", port=9110)
+            with pytest.raises(MarkFileError, match="another node runs on .*member-1.*: end it first"):
+                cluster.members[1].start()
+        assert [config.read_text() for config in configs] == texts
+        assert driver_file.exists()
+
+
+@pytest.mark.parametrize("lock_of", [".", "member-2"])
+def test_a_launch_beside_a_running_cluster_is_refused_and_leaves_its_own_lock_free(
+    tmp_path: Path, lock_of: str
+) -> None:
+    (tmp_path / "member-2").mkdir()
+    with closing(DirectoryLock(tmp_path / lock_of)), pytest.raises(MarkFileError, match="end it first"):
+        container.launch_cluster(SERVICE, members=3, directory=tmp_path, port=0)
+    assert not (tmp_path / "member-0").exists()
+    DirectoryLock(tmp_path).close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -100,6 +129,42 @@ def test_dev_refuses_what_several_members_do_not_take(
         code = int(str(end.code))
     assert code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("held", "arguments", "message"),
+    [
+        (3, (), "{} holds a cluster of 3 members (member-0 …): give --members 3, or another --dir"),
+        (3, ("--reload",), "{} holds a cluster of 3 members (member-0 …): give --members 3, or another --dir"),
+        (3, ("--members", "5"), "{} holds a cluster of 3 members (member-0 …): give --members 3, or another --dir"),
+        (5, ("--members", "3"), "{} holds a cluster of 5 members (member-0 …): give --members 5, or another --dir"),
+        (0, ("--members", "3"), "{} holds a cluster of 1 member, which has no directory of its own in it: give"),
+        (1, (), "{} holds a cluster of 1 member (member-0): give another --dir"),
+    ],
+)
+def test_a_directory_that_holds_a_cluster_of_another_size_is_refused(
+    tmp_path: Path, held: int, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "place"
+    for directory in [place / f"member-{member_id}" for member_id in range(held)] or [place]:
+        (directory / "archive").mkdir(parents=True)
+        (directory / "archive" / "0-0.rec").touch()
+    assert main(["dev", SERVICE, "--dir", str(place), *arguments]) == 2
+    assert message.format(place) in capsys.readouterr().err
+    assert not list(place.rglob("cluster"))
+
+
+def test_a_cluster_that_misses_a_member_has_the_size_that_its_members_noted(tmp_path: Path) -> None:
+    for member_id in (1, 2):
+        directory = tmp_path / f"member-{member_id}"
+        (directory / "archive").mkdir(parents=True)
+        (directory / "archive" / "0-0.rec").touch()
+        (directory / "node-members.json").write_text('{"members": [0, 1, 2]}')
+    check_size(tmp_path, 3, is_apart=True, option="members=", other="another directory")
+    with pytest.raises(
+        ConfigurationError, match=r"holds a cluster of 3 members \(member-1 …\): give members=3, or ano"
+    ):
+        container.launch_cluster(SERVICE, members=5, directory=tmp_path, port=0)
 
 
 def test_dev_names_a_service_that_cannot_be_imported_once(capsys: pytest.CaptureFixture[str]) -> None:

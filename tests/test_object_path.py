@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from container.common.object_path import create_object
+from container.common.object_path import create_object, load_object
 from container.errors import ConfigurationError
 
 
@@ -55,3 +55,34 @@ def test_a_callback_that_a_class_must_have_is_named_with_what_was_meant_by_it(
     with pytest.raises(ConfigurationError) as refused:
         create_object(f"{name}:A", "service")
     assert str(refused.value) == f"service='{name}:A': A has no on_session_message(): {fix}"
+
+
+@pytest.mark.parametrize(
+    ("path", "fix"),
+    [
+        ("../my_service:Counter", "my_service:Counter"),
+        (".:x", "my_service:x"),
+        ("..my_service:x", "my_service:x"),
+        ("a/b.py:X", "b:X"),
+        ("my_service.py:Counter", "my_service:Counter"),
+    ],
+)
+def test_a_path_where_a_module_must_be_is_refused_with_the_name_to_give(path: str, fix: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_object(path, "service")
+    assert str(refused.value) == (
+        f"service='{path}': must begin with the name of a module, not with a path: give '{fix}', and start in the "
+        "directory that has it, or add that to PYTHONPATH"
+    )
+
+
+def test_a_module_is_no_object_of_a_module() -> None:
+    with pytest.raises(ConfigurationError, match="^service='json:decoder': is a module: name a class or a function in"):
+        load_object("json:decoder", "service")
+
+
+@pytest.mark.parametrize("path", ["a" * 3000 + ":X", "json:" + "b" * 3000, "../" + "c" * 3000 + ":X"])
+def test_a_very_long_name_is_cut_in_the_error(path: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_object(path, "service")
+    assert len(str(refused.value)) < 500

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from container.node.dev_reload import Sources
+from container.common.main_program import Ending
+from container.errors import ConfigurationError, ContainerError
+from container.node.cluster_node import aeron_dir_of
+from container.node.dev_reload import _NEW_LIMIT_S, Reloader, Sources, _EndAskedError
 from container.testing.processes.endpoints import PortReservation
-from container.testing.processes.process import Process
+from container.testing.processes.process import Process, is_alive, wait_until
 from tests.documents import ROOT
 
 HOST, LIMIT_S = "127.0.0.1", 90
@@ -64,6 +74,18 @@ class Developer:
             lambda: self.process.errors().count("the node is ready in ") >= count, LIMIT_S, f"start {count} of the node"
         )
 
+    def children(self) -> list[int]:
+        """The processes that the command has started and that run."""
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    @staticmethod
+    def copies(children: list[int]) -> Path:
+        """The directory with the copies of the code, by the search path of a child."""
+        variables = Path(f"/proc/{children[0]}/environ").read_bytes().decode().split("\0")
+        first = next(each for each in variables if each.startswith("PYTHONPATH=")).partition("=")[2].split(":")[0]
+        return Path(first).parent
+
     def send(self) -> str:
         command = [sys.executable, "-m", "container", "client", "--ingress", f"0={HOST}:{self.port}"]
         command += ["--embedded-driver", "send", "x"]
@@ -110,13 +132,77 @@ def test_what_clients_send_during_a_reload_is_no_difference(developer: Developer
 
 
 @pytest.mark.parametrize(
-    ("step", "why"), [("(1", "SyntaxError: '(' was never closed"), ("'1'", "fails on the log: TypeError: unsupported")]
+    ("step", "why"),
+    [
+        ("(1", r"SyntaxError: '\(' was never closed \(edited.py, line 13\)"),
+        (
+            "'1'",
+            r'fails on the log at log position \d+: TypeError: unsupported .*\(File "edited.py", line 13, in C',
+        ),
+    ],
 )
 def test_code_that_does_not_work_leaves_the_old_node_running(developer: Developer, step: str, why: str) -> None:
     assert developer.send() == "1"
     developer.write(step)
-    said = developer.reloaded(why)
+    said = developer.reloaded("the new code is not taken, and the old code keeps running")
+    assert re.search(why, said), said
+    assert developer.send() == "2"
+
+
+def test_a_file_that_is_missing_for_a_while_leaves_the_old_node_running(developer: Developer) -> None:
+    (developer.directory / "edited.py").unlink()
+    said = developer.reloaded("edited.py is missing")
     assert "the new code is not taken, and the old code keeps running" in said
+    assert developer.send() == "1"
+    developer.write("1")
+    developer.await_ready(2)
+    assert developer.send() == "2"
+
+
+def test_a_signal_ends_the_command_while_new_code_never_returns(developer: Developer) -> None:
+    developer.write("1", "while True:\n    pass\n")
+    developer.reloaded("waiting for edited:Counter: the new code to run over the log up to position ")
+    children = developer.children()
+    assert len(children) == 2
+    assert developer.process.stop(_NEW_LIMIT_S * 0.7) == 0
+    assert not any(map(is_alive, children))
+
+
+def test_a_killed_command_leaves_no_process_behind(tmp_path: Path) -> None:
+    with closing(PortReservation(HOST)) as ports:
+        developer = Developer(tmp_path, ports.take_row(5), "--dir", str(tmp_path / "node"))
+        with developer.process as process:
+            process.start()
+            developer.await_ready(1)
+            developer.write("1", "while True:\n    pass\n")
+            developer.reloaded("waiting for edited:Counter")
+            children = developer.children()
+            assert len(children) == 2
+            copies = developer.copies(children)
+            os.kill(process.pid, signal.SIGKILL)  # it alone
+            try:
+                wait_until(lambda: not any(map(is_alive, children)), LIMIT_S, "the children to end")
+            finally:
+                for child in filter(is_alive, children):
+                    os.kill(child, signal.SIGKILL)
+                shutil.rmtree(copies)
+                shutil.rmtree(aeron_dir_of(tmp_path / "node"), ignore_errors=True)
+
+
+def test_code_that_cannot_load_the_latest_snapshot_is_not_taken(developer: Developer) -> None:
+    assert developer.send() == "1"
+    command = [sys.executable, "-m", "container", "snapshot", str(developer.directory / "node" / "cluster")]
+    subprocess.run(command, env=developer.environment, cwd=ROOT, capture_output=True, timeout=LIMIT_S, check=True)
+    start = "        self.total = 0\n"
+    check = "        if snapshot_image is not None:\n            raise ValueError('another form')\n"
+    new = developer.directory / "edited.new"
+    new.write_text(SERVICE.replace("{step}", "1").replace(start, start + check))
+    new.replace(developer.directory / "edited.py")
+    said = developer.reloaded("the new code is not taken, and the old code keeps running")
+    assert "edited:Counter does not work from the latest snapshot, of position " in said
+    assert re.search(r"at log position \d+: ValueError: another form \(File \"edited.py\", line 9, in Counter", said), (
+        said
+    )
     assert developer.send() == "2"
 
 
@@ -135,7 +221,8 @@ def test_a_node_that_its_service_ends_starts_again_with_changed_code(developer: 
     assert developer.send() == "1"
     with pytest.raises((subprocess.CalledProcessError, subprocess.TimeoutExpired)):
         developer.send()
-    developer.reloaded("the node ended with code ")
+    said = developer.reloaded("the node ended with code ")
+    assert "no node runs: waiting for the next change of edited.py" in said
     developer.write("1")
     developer.await_ready(3)
     assert developer.send() == "3"
@@ -154,6 +241,90 @@ def test_only_what_a_service_imports_is_watched(tmp_path: Path, monkeypatch: pyt
     assert {path.name for path in sources.files()} == known
     (tmp_path / "watched_service.py").write_text("import a_client\n")
     assert {path.name for path in sources.files()} == {"watched_service.py", "a_client.py"}
+
+
+def test_hidden_files_and_dangling_links_are_neither_watched_nor_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "watched_package"
+    (package / ".hidden").mkdir(parents=True)
+    for name in ("__init__.py", "rules.py", ".saved.py", ".hidden/x.py", "data.txt"):
+        (package / name).touch()
+    (package / ".#rules.py").symlink_to("somebody@somewhere.1:2")
+    (package / "gone.py").symlink_to("no_such_file.py")
+    sources = Sources(["watched_package.rules:Service"])
+    assert {path.name for path in sources.files()} == {"__init__.py", "rules.py"}
+    sources.copy_to(tmp_path / "copy")
+    copied = {path.name for path in (tmp_path / "copy" / "watched_package").iterdir()}
+    assert copied == {"__init__.py", "rules.py", "data.txt"}
+
+
+def test_a_module_that_is_a_link_is_copied_under_the_name_by_which_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lib", "own", "copy"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "lib" / "impl.py").write_text("import linked_helper\n")
+    (tmp_path / "own" / "linked_helper.py").touch()
+    (tmp_path / "own" / "linked_service.py").symlink_to("../lib/impl.py")
+    monkeypatch.chdir(tmp_path / "own")
+    monkeypatch.syspath_prepend(tmp_path / "own")
+    Sources(["linked_service:Service"]).copy_to(tmp_path / "copy")
+    copy = tmp_path / "copy" / "linked_service.py"
+    assert copy.read_text() == "import linked_helper\n"
+    assert not copy.is_symlink()
+    assert (tmp_path / "copy" / "linked_helper.py").exists()
+
+
+class Interrupts:
+    """Signals as a reloader waits for them: one comes after the given number of waits."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+        self._never = threading.Event()
+
+    def wait_for(self, seconds: float) -> signal.Signals | None:
+        self.left -= 1
+        self._never.wait(seconds)
+        return None if self.left >= 0 else signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("after", "limit_s", "error", "message"),
+    [
+        (10_000, 1.0, ContainerError, "waited 1 s for the new code: does it wait for something, or loop"),
+        (1, 1000.0, _EndAskedError, "^$"),
+    ],
+)
+def test_code_that_never_returns_is_ended_at_a_limit_and_by_a_signal(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    after: int,
+    limit_s: float,
+    error: type[Exception],
+    message: str,
+) -> None:
+    (tmp_path / "endless_service.py").write_text("import time\ntime.sleep(1000)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    options = argparse.Namespace(services=["endless_service:Service"])
+    reloader = Reloader(options, tmp_path, cast("Ending", Interrupts(after)))
+    monkeypatch.setattr(reloader, "_copies", tmp_path)
+    with pytest.raises(error, match=message):
+        reloader._check(tmp_path, options.services, "the new code", limit_s)
+
+
+def test_a_start_without_a_file_leaves_no_copies_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = tmp_path / "vanishing_service.py"
+    service.touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    options = argparse.Namespace(services=["vanishing_service:Service"])
+    reloader = Reloader(options, tmp_path, cast("Ending", Interrupts(1)))
+    service.unlink()
+    with pytest.raises(ConfigurationError, match="--reload: .*vanishing_service.py is missing"), reloader:
+        pass
+    assert not list(tmp_path.glob("aeron-cluster-dev-*"))
 
 
 def test_several_members_are_refused(tmp_path: Path) -> None:

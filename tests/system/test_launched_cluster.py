@@ -16,7 +16,7 @@ import container
 from container.aeron import MediaDriver
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
-from container.errors import ClusterError
+from container.errors import ClusterError, MarkFileError
 from container.testing.processes.endpoints import HOST, PortReservation
 from container.testing.processes.process import is_alive, wait_until
 from tests.limits import LIMIT_S
@@ -89,8 +89,30 @@ def test_a_killed_leader_has_a_successor_and_nothing_is_lost() -> None:
 
 
 def test_a_service_that_fails_to_start_ends_all_members_with_the_cause() -> None:
-    with pytest.raises(ClusterError, match=r"a member ended while it started: (.|\n)*nothing works"):
+    with pytest.raises(ClusterError, match=r"^member \d ended while it started: .*nothing works"):
         container.launch_cluster("tests.system.test_launched_cluster:Failing", port=0, say=lambda line: None)
+
+
+def test_an_error_of_a_start_says_nothing_of_an_earlier_run(tmp_path: Path) -> None:
+    (tmp_path / "member-0").mkdir()
+    (tmp_path / "member-0" / "node.err").write_text("aeron-cluster: error: of yesterday\n" * 50)
+    with pytest.raises(ClusterError) as caught:
+        container.launch_cluster(
+            "tests.system.test_launched_cluster:Failing", directory=tmp_path, port=0, say=lambda line: None
+        )
+    assert "nothing works" in str(caught.value)
+    assert "yesterday" not in str(caught.value)
+
+
+def test_a_second_cluster_in_the_directory_of_a_running_one_touches_nothing(tmp_path: Path) -> None:
+    with container.launch_cluster(Counter, members=3, directory=tmp_path, port=0, say=lambda line: None) as cluster:
+        files = [member.node.aeron_dir / "cnc.dat" for member in cluster.members]
+        files += [member.node.base_dir / "node.toml" for member in cluster.members]
+        before = [(file.stat().st_ino, file.stat().st_mtime_ns) for file in files]
+        with pytest.raises(MarkFileError, match=f"another cluster runs on {tmp_path}.*: end it first"):
+            container.launch_cluster(Counter, members=3, directory=tmp_path, port=0)
+        assert [(file.stat().st_ino, file.stat().st_mtime_ns) for file in files] == before
+        assert all(member.is_running for member in cluster.members)
 
 
 class Failing(Counter):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from container.common.callbacks import misspelled
@@ -42,13 +43,14 @@ def load_object(path: str, setting: str) -> Any:
         module_name, dot, names = path.rpartition(".") if isinstance(path, str) else ("", "", "")
         likely = f": did you mean {shown(f'{module_name}:{names}')}?" if dot and not colon and names.istitle() else ""
         raise ConfigurationError(f"{setting}={shown(path)}: must be package.module:Name{likely}")
+    _check_module_name(module_name, names, f"{setting}={shown(path)}")
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # SystemExit of a module that is a script
         hint = _import_hint(module_name, error) if isinstance(error, ModuleNotFoundError) else ""
         raise ConfigurationError(
             f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} cannot be imported: "
-            f"{type(error).__name__}: {_plain(error)}{_place(error)}{hint}"
+            f"{type(error).__name__}: {_plain(error)}{place_of(error)}{hint}"
         ) from error
     for name in names.split("."):
         try:
@@ -58,7 +60,20 @@ def load_object(path: str, setting: str) -> Any:
                 f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}"
                 f"{_hint(module_name) or f': {_nearest(name, found)}'}"
             ) from None
+    if isinstance(found, ModuleType):
+        raise ConfigurationError(f"{setting}={shown(path)}: is a module: name a class or a function in it")
     return found
+
+
+def _check_module_name(module_name: str, names: str, what: str) -> None:
+    """Raise ConfigurationError for a file's path, or what begins with a dot, where the name of a module must be."""
+    if module_name.startswith(".") or os.sep in module_name or module_name.endswith(".py"):
+        name = module_name.rpartition(os.sep)[2].removesuffix(".py").strip(".")
+        likely = shown(f"{name or 'my_service'}:{names}")
+        raise ConfigurationError(
+            f"{what}: must begin with the name of a module, not with a path: give {likely}, and start in the directory "
+            "that has it, or add that to PYTHONPATH"
+        )
 
 
 def create_object(path: str, setting: str) -> Any:
@@ -78,7 +93,7 @@ def create_object(path: str, setting: str) -> Any:
     except Exception as error:
         raise ConfigurationError(
             f"{setting}={shown(path)}: {found.__qualname__}() failed: {type(error).__name__}: {_plain(error)}"
-            f"{_place(error)}"
+            f"{place_of(error)}"
         ) from error
 
 
@@ -99,8 +114,8 @@ def _nearest(name: str, found: object) -> str:
     return suggestion(name, names, getattr(found, "__file__", None) or "its source")
 
 
-def _place(error: BaseException) -> str:
-    """Where it was raised: the last line that is of no library, else the last one but the importer's."""
+def place_of(error: BaseException) -> str:
+    """Return where it was raised: the last line that is of no library, else the last one but the importer's."""
     frames = [
         (frame.f_code.co_filename, line, frame.f_code.co_qualname)
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -113,4 +128,7 @@ def _place(error: BaseException) -> str:
 
 
 def _plain(error: BaseException) -> str:
-    return shorten(message_of(error), _MESSAGE_LENGTH).encode(errors="backslashreplace").decode()
+    text = message_of(error)
+    if isinstance(error, ModuleNotFoundError) and len(error.name or "") > _PATH_LENGTH:
+        text = f"No module named {shown(error.name)}"
+    return shorten(text, _MESSAGE_LENGTH).encode(errors="backslashreplace").decode()

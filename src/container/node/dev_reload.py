@@ -2,8 +2,9 @@
 
 The node is a process of its own, and runs a copy of the files: what is saved later is not run before it was compared.
 When a file changes, two more processes run the old code and the new code over the log, and this one says where they
-differ; then the node starts again with the new code. Code that cannot be imported, or that fails on the log, is not
-taken: the old node keeps running.
+differ; then the node starts again with the new code. Code that cannot be imported, that fails on the log or from the
+latest snapshot, or that does not come to the end in time, is not taken: the old node keeps running. All these processes
+end with this one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,17 +24,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from container.common.main_program import Ending
-from container.common.object_path import load_object, search_current_directory
-from container.common.values import shown
+from container.common.object_path import load_object, place_of, search_current_directory
+from container.common.values import shown, shown_path
 from container.errors import ConfigurationError, ContainerError
+from container.testing.processes.process import Process
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from container.replay.execution import ReplaySegment
+
 _LOOK_S = 0.2
+_POLL_S = 0.05
 _STOP_LIMIT_S = 30.0
+_SAID_AFTER_S = 2.0
+_OLD_LIMIT_S = 60.0
+_NEW_LIMIT_S, _NEW_LIMIT_FACTOR = 30.0, 10.0
+"""The new code has that many seconds for the log, or that many times as long as the old code, if this is longer."""
 _SHOWN_DIFFERENCES = 5
 _OLD, _NEW = "the old code", "the new code"
+_IS_NEW = "new"
+
+
+class _EndAskedError(Exception):
+    """A signal has come that ends the command."""
+
+
+class _TooLongError(ContainerError):
+    """Code has not come to the end of the log in time."""
+
 
 type Files = dict[Path, tuple[int, int]]
 """Modification time (ns) and length (bytes) by file."""
@@ -59,9 +77,14 @@ class Sources:
             if spec is None or not (spec.origin or spec.submodule_search_locations):
                 raise ConfigurationError(f"--reload: {shown(service)}: no file is known of module {shown(name)}")
             if spec.submodule_search_locations:
-                self._packages += [Path(place).resolve() for place in spec.submodule_search_locations]
-            else:
-                self._modules.append(Path(str(spec.origin)).resolve())
+                self._packages += [Path(place).absolute() for place in spec.submodule_search_locations]
+            else:  # links are not resolved: a copy has the name by which it is imported
+                self._modules.append(Path(str(spec.origin)).absolute())
+
+    @property
+    def names(self) -> str:
+        """The files and packages that the services are in, for a line that names them."""
+        return ", ".join(dict.fromkeys(each.name for each in (*self._modules, *self._packages)))
 
     def files(self) -> Files:
         """The present files; one that is just being replaced may be missing for a moment."""
@@ -73,19 +96,21 @@ class Sources:
         return found
 
     def copy_to(self, directory: Path) -> None:
-        """Copy them, so that a process that runs in ``directory`` imports the copies."""
+        """Copy them, so that a process that searches ``directory`` first imports the copies. Raise OSError when one is
+        missing."""
         for package in self._packages:
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(package, directory / package.name, ignore=ignored, dirs_exist_ok=True)
+            shutil.copytree(package, directory / package.name, ignore=_not_copied, dirs_exist_ok=True)
         for path in self._paths():
             if not any(path.is_relative_to(package) for package in self._packages):
                 shutil.copy2(path, directory / path.name)
 
     def _paths(self) -> Iterator[Path]:
         for package in self._packages:
-            yield from package.rglob("*.py")
+            for path in package.rglob("*.py"):
+                if not any(part.startswith(".") for part in path.relative_to(package).parts):
+                    yield path
         for module in self._modules:
-            yield from self._with_imports(module) if module.parent == Path.cwd().resolve() else [module]
+            yield from self._with_imports(module) if module.parent.resolve() == Path.cwd().resolve() else [module]
 
     def _with_imports(self, module: Path) -> list[Path]:
         found = [module]
@@ -111,49 +136,70 @@ class Sources:
 class Reloader:
     """The node, a copy of the code that it runs, and whether that is still what the files say. A context manager."""
 
-    def __init__(self, options: Namespace, directory: Path) -> None:
+    def __init__(self, options: Namespace, directory: Path, end: Ending) -> None:
         self._options = options
         self._directory = directory
+        self._end = end
+        self._signal_count = 0
         self._sources = Sources(options.services)
-        self._copies = Path(tempfile.mkdtemp(prefix="aeron-cluster-dev-"))
+        self._copies = Path()
         self._old: Path | None = None
         self._seen: Files = {}
-        self._node: subprocess.Popen[bytes] | None = None
-        self._start()
+        self._node: Process | None = None
 
-    def look(self) -> int | None:
+    def run(self) -> None:
+        """Look for changes until a signal comes, or a tool ends the cluster."""
+        with contextlib.suppress(_EndAskedError):
+            while self._look() != 0:
+                self._pause(_LOOK_S)
+
+    def _pause(self, seconds: float) -> None:
+        if self._end.wait_for(seconds) is not None:
+            self._signal_count += 1
+            raise _EndAskedError
+
+    def _look(self) -> int | None:
         """Reload if a file has changed; the exit status of a node that a tool has ended, else None."""
         files = self._sources.files()
         if files != self._seen:
-            time.sleep(_LOOK_S)
+            self._pause(_LOOK_S)
             if files == self._sources.files():  # else an editor is still writing
                 self._seen = files
                 self._reload()
-        elif self._node is not None and self._node.poll() is not None:
-            if self._node.returncode == 0:
+        elif self._node is not None and self._node.has_ended:
+            if self._node.return_code == 0:
                 return 0
-            _say(f"the node ended with code {self._node.returncode}: it starts again when a file changes")
+            _say(f"the node ended with code {self._node.return_code}: {self._waiting}")
             self._node = None
         return None
 
+    @property
+    def _waiting(self) -> str:
+        return f"no node runs: waiting for the next change of {self._sources.names}"
+
     def _reload(self) -> None:
         new = Path(tempfile.mkdtemp(dir=self._copies))
-        self._sources.copy_to(new)
         try:
+            self._sources.copy_to(new)
             self._compare(new)
-        except ContainerError as error:
-            state = "is not taken" if self._node is None else "is not taken, and the old code keeps running"
-            _say(f"the new code {state}: {error}")
+        except (ContainerError, OSError) as error:
+            why = _why_not_copied(error) if isinstance(error, OSError) else str(error)
+            is_running = self._node is not None and not self._node.has_ended
+            _say(f"the new code is not taken{', and the old code keeps running' if is_running else ''}: {why}")
+            if self._node is None:
+                _say(self._waiting)
             shutil.rmtree(new)
             return
         self._stop()
+        if self._signal_count:
+            raise _EndAskedError
         self._start(new)
 
     def _compare(self, new: Path) -> None:
         end: int | None = None
         for service_id, service in enumerate(self._options.services):
             if (place := importlib.util.find_spec("pyarrow")) is None or self._old is None:
-                _check_import(new, service)
+                self._check(new, [service], f"{service}: {_NEW} to be imported", _NEW_LIMIT_S)
                 if place is None:
                     _say('what changes is not said: that needs pip install "aeron-cluster-container[recordings]"')
                 continue
@@ -162,20 +208,67 @@ class Reloader:
 
                 end = end_of_log(self._directory, committed="recorded")
             rows = [self._copies / f"{service_id}.{name}.arrow" for name in ("old", "new")]
-            _replay(self._old, service, service_id, self._directory, end, rows[0], is_needed=False)
-            _replay(new, service, service_id, self._directory, end, rows[1], is_needed=True)
-            _say_differences(service, *rows)
+            arguments = [service, str(service_id), str(self._directory.resolve()), str(end)]
+            begun = time.monotonic()
+            is_known = self._run_old([*arguments, str(rows[0])])
+            limit_s = max(_NEW_LIMIT_S, _NEW_LIMIT_FACTOR * (time.monotonic() - begun))
+            what = f"{service}: {_NEW} to run over the log up to position {end}"
+            self._check(new, [*arguments, str(rows[1]), _IS_NEW], what, limit_s)
+            if is_known:
+                _say_differences(service, *rows)
+
+    def _run_old(self, arguments: list[str]) -> bool:
+        """Whether it came to an end, by an error or not: its rows can then be compared."""
+        assert self._old is not None
+        what = f"{arguments[0]}: {_OLD} to run over the log up to position {arguments[3]}"
+        try:
+            self._run(self._old, arguments, what, _OLD_LIMIT_S)
+        except _TooLongError as error:
+            _say(f"what changes is not said: {error}")
+            return False
+        return True
+
+    def _check(self, code: Path, arguments: Sequence[str], what: str, limit_s: float) -> None:
+        if failure := self._run(code, arguments, what, limit_s):
+            raise ContainerError(failure.replace(f"{code}{os.sep}", ""))
+
+    def _run(self, code: Path, arguments: Sequence[str], what: str, limit_s: float) -> str:
+        """Run this module with arguments, as a process that imports the code; its last line of error, or nothing.
+
+        Raises:
+            _TooLongError: it did not end in time, and was killed.
+            _EndAskedError: a signal came, and it was killed.
+        """
+        command = [sys.executable, "-P", "-m", "container.node.dev_reload", *arguments]
+        process = Process("comparison", command, directory=self._copies, environment=_environment(code))
+        begun, is_said = time.monotonic(), False
+        with process.start():
+            while not process.has_ended:
+                waited = time.monotonic() - begun
+                if waited > limit_s:
+                    raise _TooLongError(f"waited {limit_s:.0f} s for {what}: does it wait for something, or loop?")
+                if waited > _SAID_AFTER_S and not is_said:
+                    _say(f"waiting for {what}, for {limit_s:.0f} s at most")
+                    is_said = True
+                self._pause(_POLL_S)
+            lines = [line for line in process.errors().splitlines() if line.strip()]
+            return "" if process.return_code == 0 else (lines or [f"code {process.return_code}"])[-1]
 
     def _start(self, code: Path | None = None) -> None:
         if code is None:
             code = Path(tempfile.mkdtemp(dir=self._copies))
             self._seen = self._sources.files()  # before the copy: what is saved meanwhile is a change
-            self._sources.copy_to(code)
+            try:
+                self._sources.copy_to(code)
+            except OSError as error:
+                raise ConfigurationError(f"--reload: {_why_not_copied(error)}") from None
         if self._old is not None:
             shutil.rmtree(self._old)
         self._old = code
         command = [sys.executable, "-P", "-m", "container", "dev", *self._arguments()]
-        self._node = subprocess.Popen(command, env=_environment(code))
+        self._node = Process(
+            "node", command, directory=self._copies, environment=_environment(code), shares_output=True
+        ).start()
 
     def _arguments(self) -> list[str]:
         given = self._options
@@ -193,19 +286,27 @@ class Reloader:
         return [*given.services, *(text for pair in pairs for text in pair)]
 
     def _stop(self) -> None:
+        """End the node; after a limit, or the second signal, it is killed."""
         if self._node is None:
             return
-        if self._node.poll() is None:
-            self._node.send_signal(signal.SIGTERM)
-            try:
-                self._node.wait(_STOP_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                _say(f"the node has not ended after {_STOP_LIMIT_S:g} s: it is killed")
-                self._node.kill()
-                self._node.wait()
+        deadline = time.monotonic() + _STOP_LIMIT_S
+        with self._node as node:
+            node.send_signal(signal.SIGTERM)
+            while not node.has_ended and self._signal_count < 2:
+                if time.monotonic() > deadline:
+                    _say(f"the node has not ended after {_STOP_LIMIT_S:g} s: it is killed")
+                    break
+                with contextlib.suppress(_EndAskedError):
+                    self._pause(_POLL_S)
         self._node = None
 
     def __enter__(self) -> Reloader:
+        self._copies = Path(tempfile.mkdtemp(prefix="aeron-cluster-dev-"))
+        try:
+            self._start()
+        except BaseException:
+            shutil.rmtree(self._copies, ignore_errors=True)
+            raise
         return self
 
     def __exit__(
@@ -233,10 +334,27 @@ def run_reloading(options: Namespace) -> None:
         if directory is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="aeron-cluster-dev-"))
         starting = Namespace(is_starting=False)
-        with Ending(starting) as end, Reloader(options, Path(directory)) as node:
-            while end.wait_for(_LOOK_S) is None:
-                if node.look() is not None:
-                    return
+        with Ending(starting) as end, Reloader(options, Path(directory), end) as reloader:
+            reloader.run()
+
+
+def _not_copied(directory: str, names: list[str]) -> list[str]:
+    """Hidden files, such as an editor's locks, caches, and what is neither file nor directory, as a dangling link."""
+    return [
+        name
+        for name in names
+        if name.startswith(".")
+        or name == "__pycache__"
+        or not ((path := Path(directory, name)).is_file() or path.is_dir())
+    ]
+
+
+def _why_not_copied(error: OSError) -> str:
+    if isinstance(error, shutil.Error):
+        path, _copy, why = error.args[0][0]
+        return f"{shown_path(str(path))[1:-1]} cannot be copied: {why}"
+    name = shown_path(str(error.filename))[1:-1]
+    return f"{name} is missing" if isinstance(error, FileNotFoundError) else f"{name}: {error.strerror}"
 
 
 def _imports(source: bytes) -> set[str]:
@@ -255,36 +373,12 @@ def _environment(code: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _run(code: Path, arguments: Sequence[str]) -> str:
-    """Run this module with arguments, as a process that imports the code; its last line of error, or nothing."""
-    command = [sys.executable, "-m", __name__, *arguments]
-    ended = subprocess.run(command, cwd=code, env=_environment(code), capture_output=True, text=True, check=False)
-    lines = [line for line in ended.stderr.splitlines() if line.strip()]
-    return "" if ended.returncode == 0 else (lines or [f"code {ended.returncode}"])[-1]
-
-
-def _check_import(code: Path, service: str) -> None:
-    if failure := _run(code, [service]):
-        raise ContainerError(failure)
-
-
-def _replay(
-    code: Path, service: str, service_id: int, directory: Path, end: int, rows: Path, *, is_needed: bool
-) -> None:
-    failure = _run(code, [service, str(service_id), str(directory.resolve()), str(end), str(rows)])
-    if failure and is_needed:
-        raise ContainerError(failure)
-
-
 def _say_differences(service: str, old_rows: Path, new_rows: Path) -> None:
     from container.replay.diff import diff_batches
-    from container.replay.execution import ERROR_KIND, STATE_HASH_KIND
+    from container.replay.execution import STATE_HASH_KIND
     from container.replay.replay_command import described
 
     old, new = _batches(old_rows), _batches(new_rows)
-    errors = [row["error"] for batch in new for row in batch.to_pylist() if row["kind"] == ERROR_KIND]
-    if errors:
-        raise ContainerError(f"{service} fails on the log: {errors[0]}")
     differences = [row for batch in diff_batches(old, new) for row in batch.to_pylist()]
     actions = [row for row in differences if row["kind"] != STATE_HASH_KIND]
     end = max((batch.column("log_position")[-1].as_py() for batch in new if batch.num_rows), default=0)
@@ -312,24 +406,47 @@ def _say(text: str) -> None:
     print(f"reload: {text}", file=sys.stderr, flush=True)
 
 
-def _write_rows(service: str, service_id: str = "0", directory: str = "", end: str = "0", rows: str = "") -> None:
-    """Load a service; write what it does over a log up to a log position, as rows of a replay."""
+def _write_rows(
+    service: str, service_id: str = "0", directory: str = "", end: str = "0", rows: str = "", code: str = ""
+) -> None:
+    """Load a service; write what it does over a log up to a log position, as rows of a replay.
+
+    New code also starts from the latest snapshot, as the node will; it must not fail.
+    """
     load_object(service, "service")
     if not directory:
         return
     import pyarrow
 
-    from container.replay.execution import replay, replay_schema
+    from container.replay.execution import plan_of_all, replay_schema
 
+    whole, last = plan_of_all(directory, service_id=int(service_id), end_position=int(end), committed="recorded")
+    if code == _IS_NEW and last is not None:
+        failure = f"does not work from the latest snapshot, of position {last.begin_position},"
+        for _batch in _batches_of(last, service, failure):
+            pass
     with pyarrow.OSFile(rows, "wb") as file, pyarrow.ipc.new_stream(file, replay_schema()) as writer:
-        for batch in replay(
-            directory, service, committed="recorded", service_id=int(service_id), end_position=int(end)
-        ):
+        for batch in _batches_of(whole, service, "fails on the log" if code == _IS_NEW else ""):
             writer.write(batch)
+
+
+def _batches_of(segment: ReplaySegment, service: str, failure: str) -> Iterator[Any]:
+    """The rows of a segment. Raise ContainerError, which begins with ``failure`` if that is given, when it fails."""
+    from container.replay.execution import ERROR_KIND, replay_segment
+
+    errors: list[BaseException] = []
+    for batch in replay_segment(segment, service, on_error=errors.append):
+        for row in batch.to_pylist() if failure and errors else ():
+            if row["kind"] == ERROR_KIND:
+                place = place_of(errors[0].__cause__ or errors[0])
+                raise ContainerError(
+                    f"{service} {failure} at log position {row['log_position']}: {row['error']}{place}"
+                )
+        yield batch
 
 
 if __name__ == "__main__":
     try:
         _write_rows(*sys.argv[1:])
     except ContainerError as failure:
-        raise SystemExit(str(failure)) from None
+        raise SystemExit(" ".join(str(failure).splitlines())) from None

@@ -16,7 +16,8 @@ from container.common.loggers import prints_json, report
 from container.common.process_end import Stage, close_at_end
 from container.common.values import shown
 from container.errors import ClusterError, ConfigurationError, TimedOutError
-from container.node.members import PORT, PORT_COUNT
+from container.files.directory_lock import DirectoryLock
+from container.node.members import PORT, PORT_COUNT, check_size
 from container.testing.processes.endpoints import HOST, MEMBER_COUNTS, PORTS_APART
 from container.testing.processes.local_cluster import LocalMember
 from container.testing.processes.native_cluster import NativeCluster
@@ -27,6 +28,8 @@ _LAUNCH_TIMEOUT_S = 60.0
 _STOP_LIMIT_S = 30.0
 _LOOK_S = 0.1
 _PORT_MAX = 65_535
+_SHOWN_LINES = 20
+_ERROR = "aeron-cluster: error: "
 
 
 class LaunchedCluster(NativeCluster):
@@ -41,6 +44,7 @@ class LaunchedCluster(NativeCluster):
     """
 
     _watcher: _Watcher | None = None
+    _lock: DirectoryLock | None = None
 
     @classmethod
     def launch(
@@ -77,8 +81,10 @@ class LaunchedCluster(NativeCluster):
             say: called with each line (str), on a thread of the cluster's; standard error when not given.
 
         Raises:
-            ConfigurationError: a bad argument, or a service that another process cannot import.
+            ConfigurationError: a bad argument, a service that another process cannot import, or a directory that holds
+                a cluster of another size.
             ClusterError: a member ended while it started; the text has what it said.
+            MarkFileError: another cluster runs in the directory, which stays as it is.
             TimedOutError: the members do not have one leader in time.
         """
         if members not in MEMBER_COUNTS:
@@ -91,24 +97,35 @@ class LaunchedCluster(NativeCluster):
             raise ConfigurationError("services: give at least one service")
         paths = [_service_path(each) for each in services]
         settings = {"driver": driver, "archive": archive, "consensus_module": consensus_module, "container": container}
-        cluster = cls(
-            *[path for path, _directory in paths],
-            member_count=members,
-            base_dir=None if directory is None else Path(created_directory("directory", os.fspath(directory))),
-            host=host,
-            port=port or None,
-            threading_mode=threading_mode,
-            settings=settings,
-            environment={"PYTHONPATH": _search_path([found for _path, found in paths if found])},
-        )
+        if directory is not None:
+            check_size(Path(directory), members, is_apart=True, option="members=", other="another directory")
+        where = None if directory is None else Path(created_directory("directory", os.fspath(directory)))
+        lock = None if where is None else DirectoryLock(where, "cluster")  # before a file of its members is touched
+        try:
+            cluster = cls(
+                *[path for path, _directory in paths],
+                member_count=members,
+                base_dir=where,
+                host=host,
+                port=port or None,
+                threading_mode=threading_mode,
+                settings=settings,
+                environment={"PYTHONPATH": _search_path([found for _path, found in paths if found])},
+            )
+        except BaseException:
+            if lock is not None:
+                lock.disown()
+            raise
+        cluster._lock = lock
         cluster._watcher = _Watcher(cluster, _printed if say is None else say)
         try:
             cluster.start()
             cluster._watcher.start()
             cluster.await_ready(timeout)
         except ProcessEndedError as error:
+            why = _why_ended(cluster) or message_of(error)  # before a temporary directory goes
             cluster.close()
-            raise ClusterError(f"a member ended while it started: {message_of(error)}") from None
+            raise ClusterError(why) from None
         except TimeoutError as error:
             cluster.close()
             raise TimedOutError(message_of(error)) from None
@@ -154,6 +171,19 @@ class LaunchedCluster(NativeCluster):
             if self._watcher is not None:
                 self._watcher.stop()
             super().close()
+            if self._lock is not None:
+                self._lock.disown()
+
+
+def _why_ended(cluster: LaunchedCluster) -> str:
+    """The errors with which members ended while they started: none twice, and nothing that an earlier run has said."""
+    found: dict[str, int] = {}
+    for member in (each for each in cluster.members if each.ended_parts):
+        lines = member.node.process.errors().splitlines()
+        errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+        if text := "\n".join(errors[-1:] or lines[-_SHOWN_LINES:]):
+            found.setdefault(text, member.member_id)
+    return "; ".join(f"member {member_id} ended while it started: {text}" for text, member_id in found.items())
 
 
 class _Watcher(threading.Thread):

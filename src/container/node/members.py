@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,15 @@ from typing import Any, NamedTuple, Self
 
 from container.common.error_texts import message_of
 from container.common.regular_files import read_regular
-from container.common.values import host_of_endpoint, shown, suggestion, whole_number, without_brackets
+from container.common.values import (
+    counted,
+    host_of_endpoint,
+    shown,
+    shown_path,
+    suggestion,
+    whole_number,
+    without_brackets,
+)
 from container.errors import ClusterError, ConfigurationError
 
 PORT = 9010
@@ -157,6 +166,33 @@ class Membership(NamedTuple):
             if read_regular(path, _NOTE_LENGTH_MAX).decode() == content:
                 return
         path.write_text(content, encoding="utf-8")
+
+
+def check_size(directory: Path, members: int, *, is_apart: bool, option: str, other: str) -> None:
+    """Refuse a directory that holds a cluster of another size: the new one would begin empty beside it.
+
+    Args:
+        directory: where the cluster is to run; it need not exist.
+        members: number of members of the cluster that is to start.
+        is_apart: whether each has a directory of its own in it, ``member-0`` and so on.
+        option, other: how the caller gives the number, such as ``--members ``, and another directory.
+
+    Raises:
+        ConfigurationError: it holds a cluster of another size.
+    """
+    where = shown_path(os.fspath(directory))[1:-1]
+    found = sorted(each.parent for each in directory.glob("member-*/archive") if _has_recordings(each))
+    if found:
+        held = max(len(_noted(each / NOTE_NAME) or found) for each in found)
+        if not is_apart or held != members:
+            fix = f"give {option}{held}, or {other}" if held > 1 else f"give {other}"
+            what = f"{counted(held, 'member')} ({found[0].name}{' …' if held > 1 else ''})"
+            raise ConfigurationError(f"{where} holds a cluster of {what}: {fix}")
+    if is_apart and _has_recordings(directory / "archive"):
+        raise ConfigurationError(
+            f"{where} holds a cluster of 1 member, which has no directory of its own in it: give {other}"
+            + (f", or {option}1" if option.startswith("-") else "")
+        )
 
 
 def _listed(ids: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from container.api import ClusteredService
@@ -19,7 +20,7 @@ from container.common.object_path import create_object, load_object, search_curr
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 from container.node.cluster_node import OF_BOTH, ClusterNode
-from container.node.members import PORT
+from container.node.members import PORT, check_size
 from container.node.service_process import ServiceProcess
 from container.operate.metrics_server import add_metrics_port, metrics_address, serve_metrics
 from container.service.service_handler import ServiceHandler
@@ -167,6 +168,11 @@ class _Start:
 
 
 def _run_dev(options: argparse.Namespace) -> None:
+    if options.directory is not None:
+        is_apart = options.members > 1
+        check_size(
+            Path(options.directory), options.members, is_apart=is_apart, option="--members ", other="another --dir"
+        )
     if options.reload:
         from container.node.dev_reload import run_reloading  # not needed otherwise
 

@@ -277,6 +277,26 @@ def end_of_log(path: str | Path, *, committed: str | int | None = None) -> int:
     return open_member(path, committed=committed).log().log_range.committed_position
 
 
+def plan_of_all(
+    path: str | Path, *, service_id: int, end_position: int, committed: str | int | None = None
+) -> tuple[ReplaySegment, ReplaySegment | None]:
+    """Return one segment from the beginning up to a log position, and one from the latest snapshot before that; None if
+    the first begins there.
+
+    Raises:
+        as :func:`~container.recordings.open_member` and :func:`plan_replay` do.
+    """
+    member = open_member(path, committed=committed)
+    (whole,) = plan_replay(member, service_id=service_id, end_position=end_position, is_continuous=True)
+    latest = max((each.log_position for each in whole.snapshots), default=whole.begin_position)
+    if latest == whole.begin_position:
+        return whole, None
+    (last,) = plan_replay(
+        member, service_id=service_id, begin_position=latest, end_position=end_position, is_continuous=True
+    )
+    return whole, last
+
+
 def find_service(source: ServiceSource) -> Callable[[], object]:
     """Return the function that makes a service.
 
@@ -313,6 +333,7 @@ def replay_segment(
     batch_rows: int = BATCH_ROWS,
     report_progress: Callable[[int], object] | None = None,
     on_snapshot: Callable[[TakenSnapshot], object] | None = None,
+    on_error: Callable[[BaseException], object] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Run a service over one segment and yield what it does as rows, in the order of the log.
 
@@ -328,6 +349,7 @@ def replay_segment(
         batch_rows: maximum number of rows in a batch; it also ends at 16 MiB of payload.
         report_progress: called with the log position after each duty cycle, some tens of messages.
         on_snapshot: called with each snapshot that the service takes; its row then ends a batch.
+        on_error: called with each exception that becomes an ERROR row, while it still has its traceback.
 
     Raises:
         ConfigurationError: the mode is unknown, or the service cannot be made.
@@ -336,7 +358,7 @@ def replay_segment(
     """
     if mode not in (STRICT, PERMISSIVE):
         raise ConfigurationError(f"mode={mode!r} is unknown, use one of {STRICT}, {PERMISSIVE}")
-    run = _Run(segment, make_service(service), mode, batch_rows, report_progress, on_snapshot)
+    run = _Run(segment, make_service(service), mode, batch_rows, report_progress, on_snapshot, on_error=on_error)
     try:
         yield from run.batches()
     finally:
@@ -380,8 +402,10 @@ class _Run:
         report_progress: Callable[[int], object] | None,
         on_snapshot: Callable[[TakenSnapshot], object] | None = None,
         start: TakenSnapshot | RecordedSnapshot | None = None,
+        on_error: Callable[[BaseException], object] | None = None,
     ) -> None:
         self._segment = segment
+        self._tell_error = on_error
         self._on_snapshot = on_snapshot
         self._report_progress = report_progress
         self._is_strict = mode == STRICT
@@ -468,6 +492,8 @@ class _Run:
 
     def _put_error(self, error: BaseException) -> None:
         is_warning = getattr(error, "category", None) is Category.WARN
+        if self._tell_error is not None and not is_warning:
+            self._tell_error(error)
         text = _text_of(error)
         if error.__cause__ is not None:
             text += f" ({_text_of(error.__cause__)})"

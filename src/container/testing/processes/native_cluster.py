@@ -8,7 +8,7 @@ from typing import Any
 
 from container.testing.processes.endpoints import HOST
 from container.testing.processes.local_cluster import LocalCluster, LocalMember
-from container.testing.processes.native_node import NativeNode
+from container.testing.processes.native_node import NativeNode, require_free
 from container.testing.processes.network import Network
 
 _MS = 1_000_000
@@ -28,6 +28,11 @@ QUICK_SETTINGS: Mapping[str, Mapping[str, Any]] = {
 A member is one process, whose parts end together: the timeouts by which they notice each other's ends need not be
 short, and a machine that stands still for seconds costs no part.
 """
+
+
+def member_directory(base_dir: Path, member_id: int) -> Path:
+    """Return the directory of a member of the cluster whose directory is ``base_dir``."""
+    return base_dir / f"member-{member_id}"
 
 
 class NativeCluster(LocalCluster):
@@ -62,7 +67,11 @@ class NativeCluster(LocalCluster):
 
         Raises:
             ContainerError: a value is refused, or there are no free ports.
+            MarkFileError: another process runs one of the members in its directory; nothing there is touched.
         """
+        if base_dir is not None:
+            for member_id in range(member_count):  # all of them before one is touched
+                require_free(member_directory(base_dir, member_id))
         self._take_places(member_count, base_dir, network, None if port is None else (host, port))
         given = settings or {}
         for endpoints in self.endpoints:
@@ -71,7 +80,7 @@ class NativeCluster(LocalCluster):
                 member_id=endpoints.member_id,
                 members=self.endpoints,
                 network_namespace=self._namespace_of(endpoints.member_id),
-                base_dir=self.base_dir / f"member-{endpoints.member_id}",
+                base_dir=member_directory(self.base_dir, endpoints.member_id),
                 threading_mode=threading_mode,
                 settings={part: {**quick, **given.get(part, {})} for part, quick in QUICK_SETTINGS.items()},
                 environment=environment,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from container.errors import ContainerError
+from container.files.directory_lock import DirectoryLock
 from container.testing.processes.endpoints import HOST, MemberEndpoints, PortReservation
 from container.testing.processes.java_tools import as_environment
 from container.testing.processes.local_archive import ArchiveKind
@@ -52,7 +53,10 @@ class NativeNode(Node):
 
         Raises:
             ContainerError: ``member_id`` is not one of ``members``, or there are no free ports.
+            MarkFileError: another process runs a node in ``base_dir``; nothing there is touched.
         """
+        if base_dir is not None:
+            require_free(base_dir)
         self._services, self._threading_mode = services, threading_mode
         self._settings, self._environment = settings or {}, environment or {}
         self._row = PortReservation()
@@ -67,6 +71,17 @@ class NativeNode(Node):
             archive="native",
             consensus_module="native",
         )
+
+    def start(self) -> Self:
+        """Start the process, unless another one runs a node in the directory.
+
+        Raises:
+            ContainerError: it still runs.
+            MarkFileError: another process runs a node there; nothing there is touched.
+        """
+        if not self.is_running:
+            require_free(self.base_dir)
+        return super().start()
 
     def become(self, **kinds: ArchiveKind | None) -> Self:
         """Refuse: all parts are one process.
@@ -131,3 +146,12 @@ class NativeNode(Node):
         """End the process, remove the directories that are the node's own, and give the ports back."""
         super().close()
         self._row.close()
+
+
+def require_free(directory: Path) -> None:
+    """Raise MarkFileError if a process runs a node in the directory: its driver's files must not be removed.
+
+    It takes the node's own lock, and leaves the node's note in the directory.
+    """
+    if directory.is_dir():
+        DirectoryLock(directory).disown()
