@@ -62,6 +62,16 @@ class Numbering(Adding):
         self.state.total += self.number()
 
 
+class Unchecked(Adding):
+    """Answers each message, also one that no client waits for."""
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        self.add(bytes(buffer))
+        session.send(b"%d" % self.state.total)  # type: ignore[union-attr]
+
+
 class Monotonic(Numbering):
     """Wrong: keeps the time of its background work, in days."""
 
@@ -506,6 +516,7 @@ TABLE: dict[str, list[Planted]] = {
     ],
     "a message that makes a callback raise": [Planted(Trusting, "payloads")],
     "state that grows with each message or session": [Planted(Counting, "memory"), Planted(Visited, "memory")],
+    "a use of `session` where it is None": [Planted(Unchecked, "simulations")],
     "a request to the cluster that is not repeated": [Planted(Impatient, "simulations")],
     "an offer to a client that is repeated endlessly": [
         Planted(Endless, "payloads"),
@@ -558,6 +569,7 @@ RULES: dict[str, list[str]] = {
         "a message that makes a callback raise",
         "state that grows with each message or session",
     ],
+    "Check first whether `session` is None.": ["a use of `session` where it is None"],
     "Repeat a timer request, a close or a `cluster.offer` that returns False or a negative number": [
         "a request to the cluster that is not repeated"
     ],

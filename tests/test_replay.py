@@ -304,7 +304,10 @@ def test_a_purged_log_without_a_snapshot_can_not_be_replayed(tmp_path: Path) -> 
         ({"service_id": 10}, "service_id=10: must be from 0 to 9"),
         ({"mode": "lenient"}, "mode='lenient' is unknown, use one of strict, permissive"),
         ({"service": TallyService()}, "must be a class or a function that makes one, not a service"),
-        ({"service": "os:environ"}, "service='os:environ': must be a class or a function that makes one, not a service"),
+        (
+            {"service": "os:environ"},
+            "service='os:environ': must be a class or a function that makes one, not a service",
+        ),
         ({"service": "tests.replay_services:Tally"}, "tests.replay_services has no Tally"),
         ({"service": lambda: 1 // 0}, "cannot be made: ZeroDivisionError"),
         ({"service": dict}, "dict has no callback on_start"),

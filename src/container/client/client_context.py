@@ -276,7 +276,7 @@ def _check(name: str, value: Any) -> None:
         raise ConfigurationError(f"{name}: {error}") from None
     except Exception:  # of an object that raises when it is compared or asked
         is_accepted = False
-    if not is_accepted and value == "" and name in ("ingress_channel", "egress_channel"):
+    if not is_accepted and isinstance(value, str) and not value and name in ("ingress_channel", "egress_channel"):
         raise ConfigurationError(f"{name} is not set: it must {rule} (or set {_VARIABLES[name][0]})")
     if not is_accepted:
         # The object given as credentials supplier may be the credentials.
