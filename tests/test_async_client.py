@@ -343,7 +343,7 @@ async def _connect(members: ThreadedMembers) -> AsyncAeronCluster:
 def test_bad_settings_are_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="max_waiting must be a whole number from 1 to 2147483647, not 0"):
         AsyncAeronCluster.connect(max_waiting=0)
-    with pytest.raises(ConfigurationError, match="ingress_channel is empty"):
+    with pytest.raises(ConfigurationError, match="ingress_channel is not set"):
         AsyncAeronCluster.connect(ingress_channel="")
 
 

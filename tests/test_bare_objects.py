@@ -27,6 +27,7 @@ OPEN = {
     f"container.{name}"
     for name in [
         "agent.agent.Agent",
+        "archive.server.archive_conductor.Conductor",
         "service.cluster.Cluster",
         "service.event_handler.EventHandler",
         "service.service_handler.ServiceHandler",

@@ -77,8 +77,8 @@ def test_defaults_are_upstreams() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"ingress_channel": ""}, r"ingress_channel is empty: .* \(or set AERON_CLUSTER_INGRESS_CHANNEL\)"),
-        ({"egress_channel": ""}, r"egress_channel is empty: .* \(or set AERON_CLUSTER_EGRESS_CHANNEL\)"),
+        ({"ingress_channel": ""}, r"ingress_channel is not set: .* \(or set AERON_CLUSTER_INGRESS_CHANNEL\)"),
+        ({"egress_channel": ""}, r"egress_channel is not set: .* \(or set AERON_CLUSTER_EGRESS_CHANNEL\)"),
         ({"ingress_channel": "udp"}, "begin with 'aeron:'.*'udp'"),
         (
             {"ingress_endpoints": "0=localhost:9010"},
@@ -137,7 +137,7 @@ def test_ingress_that_names_no_address_is_refused(world: World) -> None:
 def test_settings_given_to_connect_replace_those_of_a_context(world: World, member: IngressMember) -> None:
     with AeronCluster.connect(world.context(), client_name="other") as client:
         assert client.context.client_name == "other"
-    with pytest.raises(ConfigurationError, match="egress_channel is empty"):
+    with pytest.raises(ConfigurationError, match="egress_channel is not set"):
         AeronCluster.connect(ingress_channel="aeron:ipc")
 
 

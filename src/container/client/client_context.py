@@ -460,7 +460,7 @@ def parse_ingress_endpoints(text: str) -> dict[int, str]:
     endpoints: dict[int, str] = {}
     for item in text.split(","):
         if text and not item.strip():
-            raise ConfigurationError(f"{shown(text)}: an entry is empty: remove its comma")
+            raise ConfigurationError(f"{shown(text)}: an entry is empty: give id=host:port, or remove its comma")
         member_id, _, endpoint = (part.strip() for part in item.partition("="))
         number = whole_number(member_id)
         if number is None or not 0 <= number <= _INT32_MAX or not _is_ascii(endpoint):
