@@ -114,7 +114,7 @@ def test_what_is_no_directory_of_a_node_is_said_so(words: Words, word: str, tmp_
 def test_several_nodes_in_one_directory_are_named(words: Words, tmp_path: Path, whole: Path) -> None:
     for name in ("one", "other"):
         shutil.copytree(whole / "cluster", tmp_path / name)
-    assert "name one: one, other" in words.refusal("describe", tmp_path, code=3)
+    assert "contains several: name one of one, other" in words.refusal("describe", tmp_path, code=3)
 
 
 # Files.
