@@ -225,7 +225,7 @@ def test_a_live_mark_file_is_one_line_with_file_process_and_what_to_do(tmp_path:
         ({"no_such_setting": 1}, 2, "unknown setting 'no_such_setting'"),
         ({"config_file": "/no/such/file"}, 2, "config file /no/such/file can"),
         ({"error_handler": "log"}, 2, "error_handler='log': must be callable"),
-        ({"delegating_error_handler": "os:path"}, 2, "delegating_error_handler='os:path': must have next()"),
+        ({"delegating_error_handler": "os:environ"}, 2, "delegating_error_handler='os:environ': must have next()"),
         (
             {"cluster_dir": "/no/such/directory", "driver_timeout_ms": 20},
             1,
