@@ -806,7 +806,7 @@ def wiped(world: MemoryWorld, *terms: tuple[int, int], length: int) -> Member:
         ([(0, 0), (1, 4 * FRAME)], f"term 1 of member 0 begins at {4 * FRAME}, term 1 of the copy at {20 * FRAME}: "),
         (
             [(0, 0), (1, 20 * FRAME), (2, 24 * FRAME)],
-            f"the log of member 0 from {20 * FRAME} to {30 * FRAME} is not what",
+            f"the log of member 0 from {20 * FRAME} to {30 * FRAME} does not match the end of the copy",
         ),
     ],
 )

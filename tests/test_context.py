@@ -458,7 +458,7 @@ class Halves:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("os:path", "delegating_error_handler='os:path': must have next()"),
+        ("os:environ", "delegating_error_handler='os:environ': must have next()"),
         ("os:getcwd", "delegating_error_handler='os:getcwd': must have next()"),
         ("os:sep", "delegating_error_handler='os:sep': must have next()"),
         ("tests.test_context:Halves.WithoutNext", ":Halves.WithoutNext': must have next()"),
@@ -511,7 +511,7 @@ def test_callbacks_that_cannot_be_called_are_refused_by_name(settings: dict[str,
     assert str(raised.value).startswith(f"{next(iter(settings))}=")
 
 
-@pytest.mark.parametrize("path", ["os:path", "os:sep", "tests.test_context:ValueErrorsDropped"])
+@pytest.mark.parametrize("path", ["os:environ", "os:sep", "tests.test_context:ValueErrorsDropped"])
 def test_a_named_service_that_is_none_is_refused_by_name(path: str) -> None:
     with pytest.raises(ConfigurationError, match=f"service_class_name='{path}': .* has no callback on_start"):
         Context(environ={}, service_class_name=path).create_service()
