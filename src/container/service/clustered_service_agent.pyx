@@ -418,7 +418,6 @@ cdef class ClusteredServiceAgent(EventHandler):
         cdef SnapshotReader reader = self._snapshot_store.open(recording_id, self._cluster_idle)
         cdef SnapshotLoader loader
         cdef SnapshotImage image
-        cdef int64_t begin
         cdef WaitReporter waiting = self._wait_for(f"the replay of snapshot recording {recording_id}")
         cdef int fragments
         try:
@@ -436,16 +435,9 @@ cdef class ClusteredServiceAgent(EventHandler):
                     f"snapshot={format_version(loader.app_version)}")
             self._time_unit = loader.time_unit
             image = SnapshotImage(reader, self)
-            begin = image._stream.position
             try:
                 self._handler.on_start(self, image)
-                if image._parent_id == 0 and image._stream.position == begin and not image.has_ended():
-                    loggers.report(
-                        "warning", "%s.on_start read no state of the snapshot: this member begins without it, and "
-                        "differs from the others. Call container.read_snapshot(snapshot_image, ...)",
-                        type(getattr(self._handler, "service", self._handler)).__name__)
-                else:
-                    image.report_unread()
+                image.report_unread(type(getattr(self._handler, "service", self._handler)).__name__)
             finally:
                 image._end()
             return reader.stop_position

@@ -51,7 +51,8 @@ cdef class SnapshotImage:                   # what on_start is given
     cdef EventHandler _cluster
     cdef BytesAssembler _assembler
     cdef void _end(self) noexcept
-    cdef int report_unread(self) except -1  # upstream allows a service to leave a part: only say so
+    cdef int64_t _begin_position            # of the service's own messages
+    cdef int report_unread(self, str service_name) except -1    # upstream allows to leave a part: only say so
     cdef SnapshotStream stream(self)        # raises once the callback has returned
     cdef bint has_ended(self) except -1     # every message was read
     cdef int _check_not_polling(self) except -1

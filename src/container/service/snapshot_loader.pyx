@@ -229,6 +229,7 @@ cdef class SnapshotImage:
     def __init__(self, SnapshotReader reader not None, EventHandler cluster not None):
         self._reader = reader
         self._stream = SnapshotStream(reader, cluster.clock())
+        self._begin_position = self._stream.position
         self._cluster = cluster
         self._assembler = BytesAssembler()
         forks.own(self)
@@ -240,8 +241,14 @@ cdef class SnapshotImage:
     cdef void _end(self) noexcept:
         self._stream = None
 
-    cdef int report_unread(self) except -1:
-        if self._parent_id == 0 and not self.has_ended():
+    cdef int report_unread(self, str service_name) except -1:
+        if self._parent_id != 0 or self.has_ended():
+            return 0
+        if self._stream.position == self._begin_position:
+            report(
+                "warning", "%s.on_start read no state of the snapshot: this member begins without it, and differs from "
+                "the others. Call container.read_snapshot(snapshot_image, ...)", service_name)
+        else:
             report(
                 "warning", "on_start returned at position %d of the snapshot, which ends at %d: the rest was not read",
                 self._stream.position, self._reader.stop_position)
