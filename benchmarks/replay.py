@@ -30,24 +30,13 @@ from container.testing.memory.scripted_messages import encode
 from container.testing.processes.node import Node
 from tests.cython_module import compile_cython, load_module
 from tests.instruction_counts import BatchService
+from tests.services import Stateless
 
 _LENGTH = 32
 _CHUNK = 100_000
 
 
-class CountingService(ClusteredService):
-    """Counts messages."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_session_message(
-        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
-    ) -> None:
-        self.count += 1
-
-
-class ReadingService(CountingService):
+class ReadingService(Stateless):
     """Counts messages, and reads the first number of each and its length."""
 
     def __init__(self) -> None:
@@ -151,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> Report:
         makers: dict[str, Callable[[], Any]] = {
             "c": ServiceHandler,
             "cython": counter.CountingHandler,
-            "python": CountingService,
+            "python": Stateless,
             "reading": ReadingService,
             "batches": BatchService,
         }

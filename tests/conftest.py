@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from container.testing.memory.manual_time import ManualClock
 from container.testing.memory.memory_transport import MemoryClient, MemoryDriver
+from container.testing.processes.endpoints import PortReservation
 from tests import failures
 from tests.client_world import World
 from tests.failures import FailuresPlugin
@@ -66,6 +67,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="container-tests-")
         config.stash[OWN_DIRECTORY] = config.option.basetemp
+
+
+@pytest.fixture
+def ports() -> Iterator[PortReservation]:
+    made = PortReservation()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def port(ports: PortReservation) -> int:
+    """The first of the ports of a node in a row."""
+    return ports.take_row(5)
 
 
 @pytest.fixture

@@ -151,13 +151,6 @@ def client(driver: MediaDriver) -> Iterator[AeronClient]:
         yield opened
 
 
-@pytest.fixture
-def ports() -> Iterator[PortReservation]:
-    reservation = PortReservation()
-    yield reservation
-    reservation.close()
-
-
 def settings_in(directory: Path, driver: MediaDriver, ports: PortReservation) -> dict[str, Any]:
     return {
         "aeron_dir": driver.aeron_dir,

@@ -6,12 +6,10 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from container.testing.processes.endpoints import PortReservation
 from tests.limits import LIMIT_S
 
 ROOT = Path(__file__).parents[1]
@@ -117,13 +115,6 @@ class Client:
         while len(self.answers.found) == count:
             self.client.poll_egress()
 """
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    made = PortReservation(HOST)
-    yield made.take_row(5)
-    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -59,18 +59,6 @@ class Answers(EgressListener):
         self.found.append(bytes(buffer))
 
 
-@pytest.fixture
-def ports() -> Iterator[PortReservation]:
-    made = PortReservation(HOST)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def port(ports: PortReservation) -> int:
-    return ports.take_row(5)
-
-
 def ask(node: ClusterNode, *messages: bytes, is_ipc: bool = False, limit_s: float = LIMIT_S) -> bytes:
     """The last answer to messages of a client, over the network or in shared memory."""
     channels: dict[str, Any] = {

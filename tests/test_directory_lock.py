@@ -37,13 +37,6 @@ CNC_PID = 40
 CLAIMED = 2**63 - 1
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    ports = PortReservation(HOST)
-    yield ports.take_row(5)
-    ports.close()
-
-
 def mark_file(directory: Path) -> ClusterMarkFile:
     """A mark file whose owner lives."""
     made = ClusterMarkFile(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,12 @@ import pytest
 import container
 from container.errors import ClusterError
 from container.node.lost_log import check_log_is_named
-from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.recordings import write_catalog
 from tests.services import Counter
 from tests.test_archive_catalog import described
 from tests.test_cluster_node import HOST, ask
 
 LOG = "aeron:udp?tags=53|session-id=7|alias=log"
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    ports = PortReservation(HOST)
-    yield ports.take_row(5)
-    ports.close()
 
 
 def cut(length: int) -> Callable[[Path], None]:

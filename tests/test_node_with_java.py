@@ -21,13 +21,6 @@ from tests.services import Counter
 READY = "import os, signal, sys, time; print('ready', flush=True); "
 
 
-@pytest.fixture
-def ports() -> Any:
-    made = PortReservation()
-    yield made
-    made.close()
-
-
 def launch(
     script: str, directory: Path, ports: PortReservation, monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> tuple[JavaNode, threading.Event]:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ import container
 from container.api import ClientSession, CloseReason
 from container.common import process_end
 from container.common.process_end import Stage, close_at_end
-from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.process import wait_until
 from tests.limits import LIMIT_S
 from tests.services import Counter
@@ -43,13 +41,6 @@ def channels(node):
     return dict(aeron_dir=node.aeron_dir, ingress_channel="aeron:ipc", egress_channel="aeron:ipc", message_timeout=60.0)
 
 """
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    made = PortReservation(HOST)
-    yield made.take_row(5)
-    made.close()
 
 
 def start(code: str, port: int) -> subprocess.Popen[str]:

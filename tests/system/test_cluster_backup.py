@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +30,6 @@ def commit_position(member: Node) -> int:
     position = member.counter_value(CounterType.COMMIT_POSITION)
     assert position is not None
     return position
-
-
-@pytest.fixture
-def ports() -> Iterator[PortReservation]:
-    made = PortReservation()
-    yield made
-    made.close()
 
 
 def test_it_starts_at_once_after_a_kill_and_continues_the_copy(
