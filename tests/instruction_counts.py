@@ -102,17 +102,21 @@ def run_callgrind(output: Path, program: Sequence[str], *options: str) -> None:
         raise RuntimeError(f"callgrind ended with {result.returncode}:\n{result.stdout}{result.stderr}")
 
 
-def count_instructions(directory: Path) -> dict[str, int]:
-    """Instructions per message of each service, by its name; what callgrind writes goes into ``directory``."""
+def count_rounds(directory: Path) -> dict[str, list[tuple[int, int]]]:
+    """Instructions of FEW and of MANY messages in each round of each service, by its name.
+
+    Callgrind writes into ``directory``.
+    """
     output = directory / "callgrind.out"
     run_callgrind(output, ["tests.instruction_counts"], f"--dump-before={_AGENT}_close")
     totals = iter([_total(Path(f"{output}.{number}")) for number in range(1, 2 * ROUNDS * len(SERVICES) + 1)])
-    counts = {}
-    for name in SERVICES:
-        rounds = [(next(totals), next(totals)) for _ in range(ROUNDS)]
-        few, many = (min(each) for each in zip(*rounds, strict=True))
-        counts[name] = round((many - few) / (MANY - FEW))
-    return counts
+    return {name: [(next(totals), next(totals)) for _ in range(ROUNDS)] for name in SERVICES}
+
+
+def per_message(rounds: Sequence[tuple[int, int]]) -> int:
+    """Instructions of a message, by the least of all rounds."""
+    few, many = min(each[0] for each in rounds), min(each[1] for each in rounds)
+    return round((many - few) / (MANY - FEW))
 
 
 def _total(path: Path) -> int:
