@@ -46,8 +46,6 @@ class Subject(NamedTuple):
     """Seeds that each commit draws."""
     of_day: int
     """Seeds that each day draws."""
-    slow_of_day: int
-    """As many, with the long ones."""
     chunk: int
     slow_seeds: int
     reached: dict[str, int]
@@ -73,7 +71,6 @@ ARCHIVE = Subject(
     seeds=200,
     drawn=50,
     of_day=0,
-    slow_of_day=0,
     chunk=50,
     slow_seeds=1_000,
     reached=dict.fromkeys(
@@ -96,7 +93,6 @@ NODE = Subject(
     seeds=60,
     drawn=20,
     of_day=0,
-    slow_of_day=0,
     chunk=20,
     slow_seeds=2_000,
     reached={
@@ -118,8 +114,7 @@ CLUSTER = Subject(
     cluster,
     seeds=200,
     drawn=0,
-    of_day=20,
-    slow_of_day=100,
+    of_day=200,
     chunk=10,
     slow_seeds=1_000,
     reached={
@@ -182,13 +177,13 @@ def test_seeds_of_this_commit_find_nothing(subject: Subject) -> None:
 @pytest.mark.parametrize(
     ("subject", "first"),
     [
-        pytest.param(subject, first, id=f"{subject}-{first}", marks=[pytest.mark.slow] * (first >= subject.of_day))
+        pytest.param(subject, first, id=f"{subject}-{first}")
         for subject in SUBJECTS
-        for first in range(0, subject.slow_of_day, subject.chunk)
+        for first in range(0, subject.of_day, subject.chunk)
     ],
 )
 def test_seeds_of_the_day_find_nothing(subject: Subject, first: int) -> None:
-    for seed in of_day(f"{subject}s", subject.slow_of_day)[first : first + subject.chunk]:
+    for seed in of_day(f"{subject}s", subject.of_day)[first : first + subject.chunk]:
         run_seed(subject, seed)
 
 
