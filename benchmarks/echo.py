@@ -177,9 +177,13 @@ class LoadClient:
     """Java's client on a node."""
 
     def __init__(self, node: Node, medium: str, sessions: int = 1) -> None:
-        properties = {}
-        if medium == "ipc":  # each session has streams of its own: short terms
-            properties["aeron.cluster.egress.channel"] = "aeron:ipc?term-length=1m"
+        # Each session has streams of its own. Their terms are short: while a driver makes long ones for many sessions,
+        # keepalives wait in it until the first of them time out.
+        channels = node.client_properties(ipc=medium == "ipc")
+        egress = channels["aeron.cluster.egress.channel"]
+        properties = {"aeron.cluster.egress.channel": f"{egress}{'|' if '?' in egress else '?'}term-length=1m"}
+        if medium == "udp":
+            properties["aeron.cluster.ingress.channel"] = "aeron:udp?term-length=1m"
         if sessions > MANY:
             properties = {f"aeron.cluster.{way}.channel": "aeron:ipc?term-length=64k" for way in ("ingress", "egress")}
         self._process: Process = node.start_java_client(

@@ -38,6 +38,7 @@ public final class EchoLoad
     private int length;
     private int received;
     private int mismatches;
+    private String failure;
     private long[] sentNs;
     private long[] durationsNs;
 
@@ -129,7 +130,8 @@ public final class EchoLoad
         {
             if (EventCode.OK != code)
             {
-                throw new IllegalStateException("session " + clusterSessionId + " got event " + code + ": " + detail);
+                // What a listener throws goes to the client's error handler, and no further.
+                failure = "session " + clusterSessionId + " got event " + code + ": " + detail;
             }
         }
     }
@@ -196,11 +198,20 @@ public final class EchoLoad
 
     private int poll(final long nowNs)
     {
+        return poll(sessions, nowNs);
+    }
+
+    private int poll(final List<Session> connected, final long nowNs)
+    {
         int workCount = 0;
-        for (final Session session : sessions)
+        for (final Session session : connected)
         {
             workCount += session.cluster.pollEgress();
             session.keepAlive(nowNs);
+        }
+        if (failure != null)
+        {
+            throw new IllegalStateException(failure);
         }
         return workCount;
     }
@@ -219,14 +230,17 @@ public final class EchoLoad
             {
                 connecting.add(new Session(sessions.size() + connecting.size()));
             }
-            final List<Session> opened = new ArrayList<>(connecting);
+            final List<Session> together = new ArrayList<>(connecting);
+            final List<Session> opened = new ArrayList<>();
             while (!connecting.isEmpty())
             {
-                connecting.removeIf(Session::tryConnect);
+                connecting.removeIf((session) -> session.tryConnect() && opened.add(session));
+                // The first of them must not time out while the last connects.
+                poll(opened, System.nanoTime());
                 poll(System.nanoTime());
                 LockSupport.parkNanos(20_000);
             }
-            sessions.addAll(opened);
+            sessions.addAll(together);
         }
     }
 
