@@ -96,6 +96,7 @@ def test_a_service_runs_from_the_wheel_alone_and_java_s_client_is_served(
         with Process("client", java, directory=tmp_path) as client:
             client.start()
             assert client.wait(2 * LIMIT_S) == 0, client.tail()
+        assert node.stop(LIMIT_S) == 0, node.tail()  # what it has in /dev/shm goes with an end in order
 
 
 def test_the_program_that_tries_a_release_s_wheel_fits_where_that_is_built(bare: Path, tmp_path: Path) -> None:
