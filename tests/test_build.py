@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -262,6 +263,30 @@ def test_sources_of_aeron_that_are_none_are_refused(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.startswith(f"AERON_SOURCES={tmp_path}: no sources of Aeron; ")
+
+
+def test_the_wheels_of_a_release_are_built_of_the_sources_that_its_workflow_brings() -> None:
+    """cibuildwheel replaces variables in a setting, but hands no pattern to a shell."""
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    steps = [step for job in ("sources", "wheels") for step in release["jobs"][job]["steps"]]
+    (directory,) = re.findall(r"aeron_library\.py (\S+)", "\n".join(step.get("run", "") for step in steps))
+    handed_on = [step["with"]["path"] for step in steps if step.get("with", {}).get("name") == "aeron-sources"]
+    assert handed_on == [directory, directory]
+    tree = f"{directory}/{aeron_library.CRATE}-{aeron_library.VERSION}/aeron"
+    assert PYPROJECT["tool"]["cibuildwheel"]["environment"] == {"AERON_SOURCES": f"$PWD/{tree}"}
+
+
+def test_a_release_refuses_a_tag_that_is_not_its_version() -> None:
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    (step,) = [step for step in release["jobs"]["sources"]["steps"] if "GITHUB_REF_NAME" in step.get("run", "")]
+    assert step["if"] == "startsWith(github.ref, 'refs/tags/v')"
+    version = re.search(r'VERSION = "(.+)"', (ROOT / "src" / "container" / "version.py").read_text())
+    assert version is not None
+    for tag, code in ((f"v{version[1]}", 0), ("v999.0.0", 1)):
+        done = subprocess.run(
+            ["bash", "-e", "-c", step["run"]], cwd=ROOT, env=os.environ | {"GITHUB_REF_NAME": tag}, check=False
+        )
+        assert done.returncode == code, tag
 
 
 def test_the_library_of_a_wheel_is_found_before_pyaeron(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import container
 from container.node.cluster_node import ClusterNode
 from container.operate import top
 from container.operate.node_metrics import NodeSample, sample_node
+from container.operate.node_rows import COLUMNS
 from container.operate.top import Confirmation, TopApp
 from container.testing.processes.endpoints import PortReservation
 from tests.limits import LIMIT_S
@@ -80,6 +81,16 @@ def test_nodes_are_shown_with_what_is_known_of_the_chosen_one(
         await until(pilot, lambda: about(app).endswith("nowhere does not exist"), "the other node")
 
     view([node.directory, tmp_path / "nowhere"], use, size)
+
+
+def test_columns_of_a_row_do_not_touch(node: ClusterNode) -> None:
+    async def use(app: TopApp, pilot: Pilot[None]) -> None:
+        table = app.query_one(DataTable)
+        lines = ["".join(part.text for part in table.render_line(at)).split() for at in range(2)]
+        assert lines[0] == " ".join(COLUMNS).split()
+        assert lines[1] == cells(app)
+
+    view([node.directory], use)
 
 
 def test_a_key_takes_a_snapshot_after_a_question(node: ClusterNode) -> None:

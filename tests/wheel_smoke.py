@@ -10,6 +10,9 @@ from container.aeron import library_path, library_version
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SnapshotPublication
 from container.client import AeronCluster
 
+SMALL = {"log_channel": "aeron:udp?term-length=4m"}
+"""A log for which /dev/shm of a container has room: it is 64 MiB where wheels are built."""
+
 
 class Echo(ClusteredService):
     """Answers each message with the same bytes."""
@@ -27,7 +30,7 @@ class Echo(ClusteredService):
 def main() -> None:
     with (
         tempfile.TemporaryDirectory() as directory,
-        container.launch_node(Echo(), directory=directory) as node,
+        container.launch_node(Echo(), directory=directory, consensus_module=SMALL) as node,
         AeronCluster.connect(
             aeron_dir=node.aeron_dir, ingress_channel="aeron:ipc", egress_channel="aeron:ipc", correlate=bytes
         ) as client,

@@ -48,6 +48,7 @@ pygments_dark_style = "github-dark"
 myst_heading_anchors = 4
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
 
 NAVIGATION = {
     "Learn": ["/README", "getting-started", "tutorial/index", "/examples/gallery/README", "faq", "glossary"],
@@ -112,7 +113,8 @@ def add_types(
     """Take the signature of a compiled function from its stub, which has the types (``autodoc-process-signature``)."""
     function = stub(getattr(found, "__module__", None) or "").get(getattr(found, "__qualname__", ""))
     if function is None:
-        return None
+        # Sphinx reads a signature as Python; one that it cannot read has no links, and its marks of shortened names.
+        return (signature.replace("<factory>", "..."), returns) if signature else None
     arguments = copy.copy(function.args)
     if arguments.args and arguments.args[0].arg in {"self", "cls"}:
         arguments.args = arguments.args[1:]

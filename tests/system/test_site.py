@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ PAGES = [
     *("docs/tutorial/1-service", "docs/reference/client"),
 ]
 PHONE, DESK = 400, 1400
+LEGIBLE = 700
+"""The width from which the letters of the pictures can be read; a narrower window scrolls them."""
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +42,27 @@ def test_each_page_is_on_the_site(site: Path) -> None:
     assert "docs/index.html" in (site / "index.html").read_text(encoding="utf-8")
 
 
+class _Text(HTMLParser):
+    text = ""
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def text_of(page: Path) -> str:
+    reader = _Text()
+    reader.feed(page.read_text(encoding="utf-8"))
+    return " ".join(reader.text.split())
+
+
 def test_the_reference_has_types_of_compiled_functions(site: Path) -> None:
-    from html.parser import HTMLParser
+    assert "offer(*buffers: Buffer) → int" in text_of(site / "docs/reference/client.html")
 
-    class Text(HTMLParser):
-        text = ""
 
-        def handle_data(self, data: str) -> None:
-            self.text += data
-
-    reader = Text()
-    reader.feed((site / "docs/reference/client.html").read_text(encoding="utf-8"))
-    assert "offer(*buffers: Buffer) → int" in " ".join(reader.text.split())
+def test_each_signature_of_the_reference_is_one_that_can_be_written(site: Path) -> None:
+    """One with a default that is no Python is shown as it is, with the marks of shortened names."""
+    for page in (site / "docs/reference").glob("*.html"):
+        assert not re.findall(r"~[\w.]+|= ?<\w+", text_of(page)), page.name
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +94,8 @@ def test_a_page_fits_the_window(site: Path, browser, page: str, width: int) -> N
     browser.get((site / f"{page}.html").as_uri())
     assert browser.find_element("css selector", "h1").is_displayed()
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    pictures = browser.find_elements("css selector", "article p > img")
+    assert all(picture.size["width"] >= LEGIBLE for picture in pictures), "a picture's letters are too small"
     if place := os.environ.get("SITE_SCREENSHOTS"):
         Path(place).mkdir(parents=True, exist_ok=True)
         for theme in ("light", "dark"):

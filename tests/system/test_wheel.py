@@ -96,3 +96,21 @@ def test_a_service_runs_from_the_wheel_alone_and_java_s_client_is_served(
         with Process("client", java, directory=tmp_path) as client:
             client.start()
             assert client.wait(2 * LIMIT_S) == 0, client.tail()
+        assert node.stop(LIMIT_S) == 0, node.tail()  # what it has in /dev/shm goes with an end in order
+
+
+def test_the_program_that_tries_a_release_s_wheel_fits_where_that_is_built(bare: Path, tmp_path: Path) -> None:
+    """A container's /dev/shm has 64 MiB, unless another size is asked for."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a /dev/shm of its own needs root and unshare")
+    script = 'mount -t tmpfs -o size=64m none /dev/shm && exec "$0" "$1"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, bare / "python", ROOT / "tests" / "wheel_smoke.py"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"served a client with Aeron {aeron_library.VERSION}\n"), done.stderr

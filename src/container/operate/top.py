@@ -23,7 +23,7 @@ from container.operate.node_rows import COLUMNS, NodeRow, commit_position, detai
 
 ACTION_LIMIT_S = 30.0
 """How long an action may take until it counts as not done."""
-_LEFT = ("NODE", "ROLE", "STATE")
+_LEFT = ("NODE", "MEMBER", "ROLE", "STATE")
 
 
 class Confirmation(ModalScreen[bool]):
