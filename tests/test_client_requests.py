@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import pytest
 
@@ -408,7 +409,8 @@ def test_the_note_on_an_error_that_is_raised_again_is_there_once() -> None:
 
 
 def test_a_key_of_a_reply_that_cannot_be_hashed_is_named(world: World, member: IngressMember) -> None:
-    client = AeronCluster.connect(world.context(), correlate=lambda payload: [payload])  # type: ignore[arg-type, return-value]
+    correlate: Any = lambda payload: [payload]  # noqa: E731
+    client = AeronCluster.connect(world.context(), correlate=correlate)
     member.message(b"7:x")
     with pytest.raises(TypeError, match=r"<lambda>\(\) .*returned \[b'7:x'\] for the message b'7:x'"):
         client.poll_egress()

@@ -1,4 +1,4 @@
-"""What is not a service, given wherever a program gives one: the error names it and the fix."""
+"""Objects that are not services, given wherever a program gives one: the error names them and the fix."""
 
 from __future__ import annotations
 

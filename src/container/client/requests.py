@@ -107,7 +107,7 @@ class Request:
         self.error: ContainerError | None = None
         #: How often it was sent again, to a new leader.
         self.resent = 0
-        #: What the error of a reply that did not come adds, if something is known.
+        #: A likely reason why no reply came, for the error; empty when none is known.
         self.hint = ""
         self._message = message
         self._timeout = timeout

@@ -1,4 +1,4 @@
-"""Services as programs give them: an instance, what makes one, or the path of that. What is none is refused early."""
+"""Check a service as a program gives it: an instance, its maker, or the path of either."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def service_at(path: str, setting: str) -> Any:
 
 
 def check_given(service: object, what: str) -> None:
-    """Refuse what cannot serve, with a ConfigurationError that begins with ``what``."""
+    """Refuse an object that cannot serve, with a ConfigurationError that begins with ``what``."""
     if isinstance(service, ServiceHandler):
         return
     try:
@@ -37,8 +37,10 @@ def check_given(service: object, what: str) -> None:
 
 
 def check_maker(maker: object, what: str) -> None:
-    """Refuse what cannot be called without arguments to make a service, with a ConfigurationError that begins with
-    ``what``. What a function returns is not known yet."""
+    """Refuse an object that cannot be called without arguments to make a service.
+
+    The ConfigurationError begins with ``what``. The result of a function is not known yet.
+    """
     if not callable(maker):
         raise ConfigurationError(f"{what}: must be a class, or a function that makes one")
     check_can_be_made(maker, what)
