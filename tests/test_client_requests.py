@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import pytest
 
 from container.api import BACK_PRESSURED, NOT_CONNECTED
 from container.client import AeronCluster, ClientState, Request, RequestCounts, SessionPool
 from container.client import requests as requests_module
-from container.client.requests import RequestTable
+from container.client.requests import RequestTable, reply_key
 from container.errors import (
     ClusterError,
     ConfigurationError,
@@ -371,8 +372,58 @@ def test_a_correlate_that_fails_is_the_polls_error(world: World, member: Ingress
 
     client = AeronCluster.connect(world.context(), correlate=fail)
     member.message(b"x")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError) as failed:
         client.poll_egress()
+    assert failed.traceback[-1].name == "fail"
+    assert failed.value.__notes__ == [
+        "correlate test_a_correlate_that_fails_is_the_polls_error.<locals>.fail() (File "
+        f"\"{__file__}\", line {fail.__code__.co_firstlineno}) failed for the message b'x' (1 byte): it is called with "
+        "every message of the service; return None for one that is not a reply"
+    ]
+
+
+def test_a_correlate_that_reads_an_empty_message_is_named(world: World, member: IngressMember) -> None:
+    client = AeronCluster.connect(world.context(), correlate=bytes.decode)
+    member.message(b"\xff")
+    with pytest.raises(UnicodeDecodeError) as failed:
+        client.poll_egress()
+    assert "correlate bytes.decode() failed for the message b'\\xff' (1 byte)" in failed.value.__notes__[0]
+    client.enable_requests(lambda payload: payload[0])
+    member.message(b"")
+    with pytest.raises(IndexError) as empty:
+        client.poll_egress()
+    assert "<lambda>() (File" in empty.value.__notes__[0]
+    assert "failed for the message b'' (0 bytes)" in empty.value.__notes__[0]
+
+
+def test_the_note_on_an_error_that_is_raised_again_is_there_once() -> None:
+    error = ValueError("the same")
+
+    def fail(payload: bytes) -> Hashable:
+        raise error
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="the same"):
+            reply_key(fail, b"x")
+    assert len(error.__notes__) == 1
+
+
+def test_a_key_of_a_reply_that_cannot_be_hashed_is_named(world: World, member: IngressMember) -> None:
+    correlate: Any = lambda payload: [payload]  # noqa: E731
+    client = AeronCluster.connect(world.context(), correlate=correlate)
+    member.message(b"7:x")
+    with pytest.raises(TypeError, match=r"<lambda>\(\) .*returned \[b'7:x'\] for the message b'7:x'"):
+        client.poll_egress()
+
+
+def test_a_timeout_names_the_key_that_came_instead(world: World, member: IngressMember) -> None:
+    client = AeronCluster.connect(world.context(), correlate=key_of)
+    echo(member)
+    with pytest.raises(RequestTimedOutError, match=r"no reply with key '7' within 1 s; .* returned 7 for"):
+        client.request(b"7:", key="7", timeout=1.0)
+    member.hooks.clear()
+    with pytest.raises(RequestTimedOutError, match=r"within 1 s$"):  # what came before says nothing about this one
+        client.request(b"8:", key=8, timeout=1.0)
 
 
 def test_counts_add_up_whatever_ends_a_request() -> None:

@@ -368,7 +368,7 @@ def test_a_host_may_be_an_ipv6_address(port: int, host: str) -> None:
 def test_no_service_and_what_is_none_are_refused(port: int) -> None:
     with pytest.raises(ConfigurationError, match="give at least one service"):
         container.launch_node(host=HOST, port=port)
-    with pytest.raises(ConfigurationError, match="derive it from container.ClusteredService"):
+    with pytest.raises(ConfigurationError, match="that is derived from container.ClusteredService, not 'Counter'"):
         container.launch_node("Counter", host=HOST, port=port)  # type: ignore[arg-type]
 
 

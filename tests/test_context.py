@@ -511,7 +511,12 @@ def test_callbacks_that_cannot_be_called_are_refused_by_name(settings: dict[str,
     assert str(raised.value).startswith(f"{next(iter(settings))}=")
 
 
-@pytest.mark.parametrize("path", ["os:environ", "os:sep", "tests.test_context:ValueErrorsDropped"])
+@pytest.mark.parametrize("path", ["os:environ", "tests.test_context:ValueErrorsDropped"])
 def test_a_named_service_that_is_none_is_refused_by_name(path: str) -> None:
     with pytest.raises(ConfigurationError, match=f"service_class_name='{path}': .* has no callback on_start"):
         Context(environ={}, service_class_name=path).create_service()
+
+
+def test_a_named_text_is_no_service() -> None:
+    with pytest.raises(ConfigurationError, match="service_class_name='os:sep': .* derived from container.Cluster"):
+        Context(environ={}, service_class_name="os:sep").create_service()

@@ -215,6 +215,14 @@ async def test_a_correlate_that_fails_costs_that_message_alone_and_is_reported(
 
 
 @every_kind
+async def test_a_timeout_names_the_key_that_came_instead(kind: Kind, member: PatientMember) -> None:
+    member.echo()
+    async with kind.connecting(member.members) as client:
+        with pytest.raises(RequestTimedOutError, match=r"no reply with key '7' within 0.5 s; .* returned 7 for"):
+            await client.request(b"7:", key="7", timeout=0.5)
+
+
+@every_kind
 async def test_too_long_a_message_is_refused(kind: Kind, member: PatientMember) -> None:
     async with kind.connecting(member.members) as client:
         with pytest.raises(MessageTooLongError, match="max_message_length"):

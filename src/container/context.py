@@ -30,8 +30,9 @@ from container.errors import ConfigurationError
 from container.files.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
 from container.files.error_log import CountedErrorHandler, DistinctErrorLog
 from container.service.agent_context import AgentContext
+from container.service.given_service import check_given, service_at
 from container.service.service_counters import ServiceCounters
-from container.service.service_handler import PythonServiceHandler, ServiceHandler, check_service
+from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.setting_types import ContainerSettings
 from container.settings.container_table import Settings, settings_table
 from container.settings.sources import CONFIG_FILE_VARIABLE, Given, validate_settings
@@ -249,17 +250,12 @@ class Context(ContextBase[Settings]):
                 "no service: pass an instance of a ClusteredService, or set service_class_name "
                 "(AERON_CLUSTER_SERVICE_CLASS_NAME) to package.module:ServiceClass"
             )
-        service = create_object(path, "service_class_name")
-        if not isinstance(service, ServiceHandler):
-            try:
-                check_service(service)
-            except ConfigurationError as error:
-                raise ConfigurationError(f"service_class_name={shown(path)}: {error}") from None
-        return service
+        return service_at(path, "service_class_name")
 
     def check_directory(self) -> None:
-        """Wait for ``cluster_dir``, which the node makes. Raises ConfigurationError, and ClusterError after
-        ``driver_timeout_ms``."""
+        """Wait for ``cluster_dir``, which the node makes. Raises ConfigurationError, also for what is not a service,
+        and ClusterError after ``driver_timeout_ms``."""
+        self._concluded_service()  # a mistake is reported before the wait
         await_directory("cluster_dir", self.settings.cluster_dir, self.settings.driver_timeout_ms)
 
     def started_text(self) -> str:
@@ -360,11 +356,15 @@ class Context(ContextBase[Settings]):
             cluster_dir=self._cluster_dir,
         )
 
+    def _concluded_service(self) -> Any:
+        if self.service is None:
+            self.service = self.create_service()
+        check_given(self.service, "service")
+        return self.service
+
     def _conclude_agent_context(self, settings: Settings) -> None:
         snapshot_store = self._snapshot_store(settings)
-        service = self.service
-        if service is None:
-            service = self.service = self.create_service()
+        service = self._concluded_service()
         self.agent_context = AgentContext(
             service_handler=service if isinstance(service, ServiceHandler) else PythonServiceHandler(service),
             client=self.client,

@@ -35,6 +35,8 @@ from container.client.requests import (
     as_bytes,
     check_key,
     check_requests,
+    no_reply_error,
+    reply_key,
 )
 from container.common import forks
 from container.common.doors import EnteredByAsyncWith, Entering, make, not_entered
@@ -46,7 +48,6 @@ from container.errors import (
     ConfigurationError,
     ContainerError,
     RequestClosedError,
-    RequestTimedOutError,
     SendTimedOutError,
     TimedOutError,
 )
@@ -407,7 +408,8 @@ class AsyncAeronCluster(EnteredByAsyncWith):
         except TimeoutError:
             if request.payload is not None:  # it came in the same turn of the loop
                 return request.payload
-            raise request_timeout(key, limit, is_sent=request.is_sent) from None
+            hint = self._table.explain(self.cluster_session_id, request)
+            raise request_timeout(key, limit, is_sent=request.is_sent, hint=hint) from None
         finally:
             self._close_request(request)
 
@@ -522,7 +524,7 @@ class AsyncAeronCluster(EnteredByAsyncWith):
         if self._correlate is None:
             return False
         try:
-            key = self._correlate(message.payload)
+            key = reply_key(self._correlate, message.payload)
             if key is None:
                 return False
             self._table.answer(self.cluster_session_id, key, message.payload)
@@ -693,10 +695,10 @@ def _give_up(beginning: asyncio.Future[AsyncConnect]) -> None:
         beginning.result().close()
 
 
-def request_timeout(key: Hashable, limit: float, *, is_sent: bool) -> TimedOutError:
+def request_timeout(key: Hashable, limit: float, *, is_sent: bool, hint: str) -> TimedOutError:
     """The error of a request that has waited for its whole time limit, in seconds."""
     if is_sent:
-        return RequestTimedOutError(f"no reply with key {key!r} within {limit:g} s")
+        return no_reply_error(key, limit, hint)
     return SendTimedOutError(f"request with key {key!r} was not accepted within {limit:g} s")
 
 

@@ -485,7 +485,7 @@ class AsyncPooledSession:
             pool._forget(request)
             if request.payload is not None:  # it had come, and this loop had not heard of it
                 return request.payload
-            raise request_timeout(key, limit, is_sent=request.is_sent) from None
+            raise request_timeout(key, limit, is_sent=request.is_sent, hint=request.hint) from None
         finally:
             pool._forget(request)
             if not request.reply.cancel() and not request.reply.cancelled():

@@ -304,7 +304,7 @@ class AsyncReconnectingClient(ReconnectingBase, EnteredByAsyncWith):
                 return asked.payload
             if asked.sends == 0:
                 raise self._not_accepted(limit) from None
-            raise request_timeout(key, limit, is_sent=True) from None
+            raise request_timeout(key, limit, is_sent=True, hint=asked.hint) from None
         except (ClosedError, OutboxFullError) as error:
             if asked.sends > 0 and error.outcome is Outcome.NOT_DONE:  # of an attempt after the first
                 raise RequestClosedError(f"request with key {key!r}: {error}; its outcome is unknown") from error
@@ -684,6 +684,11 @@ class _Asked:
     def payload(self) -> bytes | None:
         """The reply's, which its session's request has."""
         return None if self.request is None else self.request.payload
+
+    @property
+    def hint(self) -> str:
+        """Why its last session may have had no reply."""
+        return "" if self.request is None else self.request.hint
 
 
 def _is_waiting(entry: OutboxEntry) -> bool:

@@ -38,6 +38,7 @@ from container.client.requests import (
     check_key,
     check_requests,
     is_idempotent,
+    no_reply_error,
 )
 from container.client.silence import Signs, Silence, Verdict, has_other_members, may_pass, replaced
 from container.common.doors import EnteredByWith, make
@@ -483,7 +484,7 @@ class ReconnectingClient(ReconnectingBase, EnteredByWith):
                 self._outbox.put_back(entry)
                 self._deadlines.add(item.deadline_ns, entry)
             elif isinstance(request.error, RequestTimedOutError):
-                self._fail(entry, self._time_is_up(item))  # of all sessions, and not of the last alone
+                self._fail(entry, self._time_is_up(item, request.hint))  # of all sessions, and not of the last alone
             else:
                 self._fail(entry, request.error)
 
@@ -496,9 +497,9 @@ class ReconnectingClient(ReconnectingBase, EnteredByWith):
             if entry in self._outbox:  # what is in flight, the session's table ends
                 self._fail(entry, self._time_is_up(entry.item))
 
-    def _time_is_up(self, item: _Item) -> TimedOutError:
+    def _time_is_up(self, item: _Item, hint: str = "") -> TimedOutError:
         if item.sends > 0:
-            return RequestTimedOutError(f"no reply with key {item.key!r} within {item.timeout:g} s")
+            return no_reply_error(item.key, item.timeout, hint)
         awaited = None if self._connecting is None else self._connecting.awaited
         return SendTimedOutError(
             f"message was not accepted within {item.timeout:g} s: {self._why_unsent(self._cluster, awaited)}"

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Buffer, Callable, Hashable, Iterator
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
+from types import CodeType
 from typing import NamedTuple
 
 from container.client.client_context import check_flag
 from container.client.round_trip_recorder import RoundTripRecorder
-from container.common.values import shown
+from container.common.values import counted, shown
 from container.errors import (
     ClusterError,
     ConfigurationError,
@@ -77,6 +79,7 @@ class Request:
         "_term",
         "_timeout",
         "error",
+        "hint",
         "is_done",
         "key",
         "payload",
@@ -104,6 +107,8 @@ class Request:
         self.error: ContainerError | None = None
         #: How often it was sent again, to a new leader.
         self.resent = 0
+        #: A likely reason why no reply came, for the error; empty when none is known.
+        self.hint = ""
         self._message = message
         self._timeout = timeout
         self._deadline_ns = deadline_ns
@@ -205,6 +210,7 @@ class RequestTable:
         self._term = _NO_TERM  # for which that was filled
         self._defer: Callable[[Verdict], object] | None = None
         self._sent = self._answered = self._unmatched = self._resent = self._unknown = 0
+        self._stray: tuple[_Place, int] | None = None  # the last key that no request was sent with, and when it came
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -261,6 +267,7 @@ class RequestTable:
 
     def forget(self, session_id: int, request: Request) -> None:
         """Nobody waits for it any more, for another reason than an error that this table knows of."""
+        self.explain(session_id, request)
         if self._take_out((session_id, request.key), request):
             self._unknown += 1
             request.is_done = True
@@ -282,8 +289,8 @@ class RequestTable:
     # Replies
 
     def take(self, session_id: int, payload: bytes) -> bool:
-        """Whether a message is a reply; one for which nobody waits is dropped. Raises what ``correlate`` raises."""
-        key = None if self.correlate is None else self.correlate(payload)
+        """Whether a message is a reply; one for which nobody waits is dropped. Raises as :func:`reply_key`."""
+        key = None if self.correlate is None else reply_key(self.correlate, payload)
         if key is None:
             return False
         self.answer(session_id, key, payload)
@@ -297,6 +304,8 @@ class RequestTable:
             self._unmatched += 1
             if place in self._owed:
                 self._owe(place, self._owed[place] - 1)
+            else:
+                self._stray = place, self.round_trips.now_ns()
             return False
         self._answered += 1
         self._owe(place, request._owed - 1)
@@ -404,8 +413,19 @@ class RequestTable:
             self._conclude(
                 place,
                 request,
-                RequestTimedOutError(f"no reply with key {request.key!r} within {request._timeout:g} s"),
+                no_reply_error(request.key, request._timeout, self.explain(place[0], request)),
             )
+
+    def explain(self, session_id: int, request: Request) -> str:
+        """A likely reason why no reply came, also in :attr:`Request.hint`: ``correlate`` makes another key of it."""
+        if self._stray is not None and request.is_sent:
+            (stray_session_id, key), came_ns = self._stray
+            if stray_session_id == session_id and came_ns >= request._sent_ns:
+                request.hint = (
+                    f"; meanwhile correlate returned {shown(key)} for a message, and no request has that key: give "
+                    "request() a key that is equal to what correlate returns"
+                )
+        return request.hint
 
     def _in_flight(self) -> list[_Sent]:
         """Those whose end is not decided."""
@@ -424,6 +444,53 @@ def check_requests(correlate: object, resend: object) -> None:
     if correlate is not None and not callable(correlate):
         raise ConfigurationError(f"correlate must be a function that returns a reply's key, not {shown(correlate)}")
     check_flag("resend", resend)
+
+
+def reply_key(correlate: Correlate, payload: bytes) -> Hashable | None:
+    """The key of the request that a payload answers, as the user's function says; None if it is no reply.
+
+    Raises TypeError for a key that cannot be hashed, and what the function raises, with a note that names the function
+    and the message.
+    """
+    try:
+        key = correlate(payload)
+    except Exception as error:
+        _add_note(error, f"{_named(correlate)} failed for the message {_shown(payload)}")
+        raise
+    if key is None:
+        return None
+    try:
+        hash(key)
+    except TypeError:
+        raise TypeError(
+            f"{_named(correlate)} returned {shown(key)} for the message {_shown(payload)}: a key must be hashable, "
+            "such as an int or a bytes; return None for a message that is not a reply"
+        ) from None
+    return key
+
+
+def _named(correlate: Correlate) -> str:
+    """A user's function as an error names it, with the place of its code."""
+    name = getattr(correlate, "__qualname__", None)
+    code = getattr(correlate, "__code__", None)
+    text = f"correlate {name}()" if isinstance(name, str) else f"correlate {shown(correlate)}"
+    return f'{text} (File "{code.co_filename}", line {code.co_firstlineno})' if isinstance(code, CodeType) else text
+
+
+def _shown(payload: bytes) -> str:
+    return f"{shown(payload)} ({counted(len(payload), 'byte')})"
+
+
+def _add_note(error: BaseException, begin: str) -> None:
+    note = f"{begin}: it is called with every message of the service; return None for one that is not a reply"
+    with suppress(Exception):  # of a class that keeps no notes
+        if note not in getattr(error, "__notes__", ()):  # the same error, raised again
+            error.add_note(note)
+
+
+def no_reply_error(key: Hashable, timeout: float, hint: str) -> RequestTimedOutError:
+    """The error of a request to which no reply came within ``timeout`` seconds; see :attr:`Request.hint`."""
+    return RequestTimedOutError(f"no reply with key {key!r} within {timeout:g} s{hint}")
 
 
 def is_idempotent(idempotent: bool | None, resend: bool) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from container.common.callbacks import misspelled
+from container.common.callbacks import misspelled, signature_text, takes
 from container.common.error_texts import message_of, shorten
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
@@ -84,10 +84,7 @@ def create_object(path: str, setting: str) -> Any:
     found = load_object(path, setting)
     if not isinstance(found, type | FunctionType):
         return found
-    for callback in sorted(getattr(found, "__abstractmethods__", ())):
-        near = misspelled(found, callback) if isinstance(found, type) else ""
-        fix = f"did you mean that by {near}?" if near else f"write def {callback}(self, ...)"
-        raise ConfigurationError(f"{setting}={shown(path)}: {found.__qualname__} has no {callback}(): {fix}")
+    check_can_be_made(found, f"{setting}={shown(path)}")
     try:
         return found()
     except Exception as error:
@@ -95,6 +92,23 @@ def create_object(path: str, setting: str) -> Any:
             f"{setting}={shown(path)}: {found.__qualname__}() failed: {type(error).__name__}: {_plain(error)}"
             f"{place_of(error)}"
         ) from error
+
+
+def check_can_be_made(found: Any, what: str) -> None:
+    """Refuse a class that lacks a callback, and what cannot be called without arguments.
+
+    The ConfigurationError begins with ``what``.
+    """
+    name = getattr(found, "__qualname__", shown(found))
+    for callback in sorted(getattr(found, "__abstractmethods__", ())):
+        near = misspelled(found, callback) if isinstance(found, type) else ""
+        fix = f"did you mean that by {near}?" if near else f"write def {callback}(self, ...)"
+        raise ConfigurationError(f"{what}: {name} has no {callback}(): {fix}")
+    if not takes(found, 0):
+        raise ConfigurationError(
+            f"{what}: {name}{signature_text(found)} is called without arguments: give its parameters defaults, or give "
+            "a function without parameters that makes it"
+        )
 
 
 def _hint(module_name: str) -> str:

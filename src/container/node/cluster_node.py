@@ -46,6 +46,7 @@ from container.node.lost_log import check_log_is_named
 from container.node.members import Membership, members_given
 from container.node.service_process import ServiceProcess
 from container.node.shared_thread import Part, SharedContext, SharedThread
+from container.service.given_service import check_given
 from container.service.service_handler import ServiceHandler
 from container.settings.sources import validate_driver_settings
 
@@ -198,6 +199,9 @@ class ClusterNode:
         check_threads("launch_node()")
         if not services:
             raise ConfigurationError("services: give at least one service")
+        for service in services:
+            if not isinstance(service, ServiceProcess):
+                check_given(service, "services")
         if threading_mode not in (SHARED, DEDICATED):
             raise ConfigurationError(f"threading_mode={shown(threading_mode)}: must be {SHARED} or {DEDICATED}")
         check_parts({"archive": archive, "consensus_module": consensus_module, "container": container}, _OWN_SETTINGS)

@@ -18,6 +18,7 @@ from container.common.values import shown
 from container.errors import ClusterError, ConfigurationError, TimedOutError
 from container.files.directory_lock import DirectoryLock
 from container.node.members import PORT, PORT_COUNT, check_size
+from container.service.given_service import check_maker
 from container.testing.processes.endpoints import HOST, MEMBER_COUNTS, PORTS_APART
 from container.testing.processes.local_cluster import LocalMember
 from container.testing.processes.native_cluster import NativeCluster
@@ -275,6 +276,7 @@ def _service_path(service: object) -> tuple[str, str | None]:
             f"services: {shown(service)}: must be a class, or a function that makes a service, at the top of a module: "
             "each member is a process of its own and imports it"
         )
+    check_maker(service, "services")
     if module != "__main__":
         return f"{module}:{name}", None
     main = sys.modules["__main__"]

@@ -609,7 +609,9 @@ WORDS: dict[str, Word] = {
         "show what a service's part of the latest snapshot holds", _service_snapshot, _add_service
     ),
     "backup-query-delay": Word("show or set when a backup asks its cluster next", _backup_query_delay, _add_delay),
-    "errors": Word("show the error logs of all parts of a node", _errors, is_watched=True),
+    "errors": Word(
+        "show the error logs of all parts of a node, each in the order of first occurrence", _errors, is_watched=True
+    ),
     "counters": Word("show the counters of a node's parts", _counters, _add_counters, True, _DRIVER),
     "streams": Word("show the positions of a media driver's streams", _streams, is_watched=True, variables=_DRIVER),
     "backlog": Word("show which of a media driver's streams fall behind", _backlog, is_watched=True, variables=_DRIVER),

@@ -9,6 +9,7 @@ from container.api import ClusteredService, CloseReason, Role, TimeUnit
 from container.common.callbacks import code_flags, signature_text, takes, warn_of_unused_methods
 from container.common.loggers import report
 from container.common.sealed cimport seal
+from container.common.values import shown
 from container.errors import ConfigurationError
 from container.service.cluster cimport Cluster
 from container.service.container_client_session cimport ContainerClientSession
@@ -101,6 +102,11 @@ def check_service(service):
     if isinstance(service, type):
         raise ConfigurationError(f"the service must be an instance, not the class {service.__name__}: "
                                  f"pass {service.__name__}()")
+    if type(service).__module__ == "builtins":
+        name = getattr(service, "__name__", None) if callable(service) else None
+        raise ConfigurationError(f"the service must be an instance of a class that is derived from "
+                                 f"container.ClusteredService, not " +
+                                 (shown(service) if name is None else f"the function {name}: pass {name}()"))
     for name, parameters in CALLBACKS.items():
         callback = getattr(service, name, None)
         if name == _BATCH_CALLBACK and callback is None:

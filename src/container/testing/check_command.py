@@ -106,6 +106,8 @@ def run_checks(options: Any) -> None:
     """
     search_current_directory()
     service = load_object(options.service, "service")
+    if not callable(service):
+        raise ConfigurationError(f"service={shown(options.service)}: must be a class, or a function that makes one")
     kind = _checked_kind(service)
     payloads = _payloads(options.payloads)
     lives = _lives(options, payloads)

@@ -27,6 +27,7 @@ from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_
 from container.common.error_texts import headline, message_of, remark_on
 from container.common.values import shown
 from container.errors import AgentTermination, ConfigurationError, SnapshotError
+from container.service.given_service import made_by
 from container.service.service_handler import ServiceHandler
 from container.settings.callback_errors import HALT, SKIP
 from container.settings.setting import MAX_SERVICE_COUNT
@@ -578,11 +579,10 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
             return given
         if not callable(given):
             raise ConfigurationError(
-                f"service={shown(given)}: must be a ClusteredService, or a function that makes one"
+                f"service={shown(given)}: must be a ClusteredService, or a function that makes one: derive its class "
+                "from container.ClusteredService"
             )
-        service = given()
-        if not isinstance(service, ClusteredService | ServiceHandler):
-            raise ConfigurationError(f"service={shown(given)} made {shown(service)}: it must make a ClusteredService")
+        service: Service = made_by(given, f"service={shown(given)}")
         self._factory = given
         return service
 

@@ -15,6 +15,7 @@ from container.api import TimeUnit
 from container.common.differences import NOTHING, shown_apart
 from container.common.values import counted, shown
 from container.errors import ConfigurationError, ContainerError, ForkedError
+from container.service.given_service import made_by
 from container.settings.callback_errors import HALT
 from container.testing.memory.memory_member import Service, ServiceFactory
 from container.testing.simulation.answers import compare_answers
@@ -128,7 +129,8 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     def _made(self) -> Service:
         if not callable(self.service):
             raise ConfigurationError(f"service={shown(self.service)}: must be a class, or a function that makes one")
-        return self.service()
+        service: Service = made_by(self.service, f"service={shown(self.service)}")
+        return service
 
     def _run_native(self, plan: NativePlan, probe_every: int) -> Run:
         process = os.getpid()
