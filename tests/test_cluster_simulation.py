@@ -364,6 +364,14 @@ def test_seeds_that_found_something_find_nothing(seed: int) -> None:
     assert result.violation is None, report(result, seed)
 
 
+def test_a_client_is_served_after_a_suspension_in_which_as_many_asked_as_there_may_be_sessions() -> None:
+    """The leader reads then what those have asked for that are gone, and refuses others until they time out."""
+    result = run(expand(290).only([10, 12, 14, 17, 18, 19, 21, 22, 23, 24, 26, 28, 37, 40, 49, 51]))
+    assert result.violation is None, report(result, 290)
+    assert any("concurrent session limit" in line for line in result.log)
+    assert result.stats["settled"] == 1
+
+
 def test_an_election_leaves_no_recording_that_only_tried_whether_there_is_space() -> None:
     seed = 100_075
     result = run(expand(seed).only([*range(12), *range(1000, 1005)]))

@@ -1559,13 +1559,21 @@ class ClusterWorld(ABC):
         assert leader is not None
         # A tool's pending request is done first.
         self.until(lambda: leader.value("control_toggle") == NEUTRAL, 300)
+        limit_ms = 8_000
         if leader.value("module_state") == SUSPENDED:
             leader.set_toggle(RESUME)
             self.run_for(100)
-        probe = Client(self, next(self.client_numbers))
-        self.clients.append(probe)
-        self.await_(lambda: probe.is_connected, 8_000, "a session")
-        self._serve(probe)
+            # The leader reads now what clients asked for meanwhile: as many sessions as it takes, of clients long gone.
+            limit_ms += SESSION_TIMEOUT_MS + self.clock_steps_ms
+        self._open_session()
+
+        def has_session() -> bool:
+            if not self.clients:
+                self._open_session()
+            return self.clients[-1].is_connected
+
+        self.await_(has_session, limit_ms, "a session")
+        self._serve(self.clients[-1])
         # A timer that was set while the clock of the leader was ahead is due that much later with another one's.
         limit_ms = SETTLE_LIMIT_MS + self.clock_steps_ms
         self.await_(self._is_settled, limit_ms, "the same state of all, with nothing left to do")
@@ -1577,6 +1585,9 @@ class ClusterWorld(ABC):
             terms = {each.term_id: each.base for each in member.recording_log() if not each.is_snapshot}
             self.history.check_terms(f"m{member.member_id}", terms)
         self._count()
+
+    def _open_session(self) -> None:
+        self.clients.append(Client(self, next(self.client_numbers)))
 
     def _count(self) -> None:
         """How often rare situations came, beside those that are counted where they come."""
