@@ -524,7 +524,7 @@ def test_a_snapshot_from_elsewhere_in_the_log_is_refused(member: MemoryMember) -
     [
         ({"service": 3}, "service=3: must be a ClusteredService, or a function that makes one"),
         ({"service": dict}, r"service=<class 'dict'>: dict has no callback on_start\(\): derive it from"),
-        ({"service": lambda: {}}, r"service=.* made {}: it must make a ClusteredService: return one from"),
+        ({"service": lambda: 3}, r"service=.* made 3: it must make a ClusteredService: return one from"),
         ({"role": Role.CANDIDATE}, "role=.*: must be Role.LEADER or Role.FOLLOWER"),
         ({"callback_error_policy": "ignore"}, "callback_error_policy='ignore': must be halt or skip"),
         ({"service_id": -1}, "service_id=-1: must be a whole number from 0 to 9"),
