@@ -109,7 +109,7 @@ class BackupSettings:
     )
     progress_timeout_ns: int = duration_field(
         "aeron.cluster.backup.progress.timeout",
-        "A copy that gets no further for longer is begun again.",
+        "Time without progress after which a copy starts again.",
         10 * _S,
         least=_MS,
     )
@@ -157,7 +157,7 @@ class BackupSettings:
     )
     error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.error.buffer.length")
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.cluster.idle.strategy", "How its thread waits when there is nothing to do."
+        "aeron.cluster.idle.strategy", "Strategy of the backup's thread when there is no work."
     )
     credentials_supplier: str | None = object_path_field(
         "aeron.cluster.backup.credentials.supplier",

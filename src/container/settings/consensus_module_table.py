@@ -121,7 +121,7 @@ class ConsensusModuleSettings:
         shown="50; 512 on a thread that parts share",
     )
     is_ipc_ingress_allowed: bool = flag_field(
-        "aeron.cluster.ingress.ipc.allowed", "Whether clients on the leader's machine may use `aeron:ipc`.", False
+        "aeron.cluster.ingress.ipc.allowed", "If true, clients on the leader's machine may use `aeron:ipc`.", False
     )
     egress_channel: str | None = channel_field(
         "aeron.cluster.egress.channel",
@@ -153,7 +153,7 @@ class ConsensusModuleSettings:
     )
     is_log_control_enabled: bool = flag_field(
         "aeron.cluster.log.control.enable",
-        "Whether the log's control address is bound to the host of the member's log endpoint.",
+        "If true, bind the log's control address to the host of the member's log endpoint.",
         True,
     )
     control_channel: str = channel_field(
@@ -170,7 +170,7 @@ class ConsensusModuleSettings:
     )
     is_consensus_control_enabled: bool = flag_field(
         "aeron.cluster.consensus.control.enable",
-        "Whether the control address of the consensus publications is bound to the host of the member's consensus "
+        "If true, bind the control address of the consensus publications to the host of the member's consensus "
         "endpoint.",
         True,
     )
@@ -237,7 +237,7 @@ class ConsensusModuleSettings:
         "aeron.cluster.max.sessions", "Maximum number of clients.", 10, 1, INT32_MAX
     )
     session_timeout_ns: int = duration_field(
-        "aeron.cluster.session.timeout", "A client that is silent for longer is given up.", 10 * _S, least=_MS
+        "aeron.cluster.session.timeout", "Silence after which a client's session is closed.", 10 * _S, least=_MS
     )
     leader_heartbeat_interval_ns: int = duration_field(
         "aeron.cluster.leader.heartbeat.interval",
@@ -246,11 +246,11 @@ class ConsensusModuleSettings:
         least=_MS,
     )
     leader_heartbeat_timeout_ns: int = duration_field(
-        "aeron.cluster.leader.heartbeat.timeout", "A leader that is silent for longer is gone.", 10 * _S, least=_MS
+        "aeron.cluster.leader.heartbeat.timeout", "Silence after which a leader is considered gone.", 10 * _S, least=_MS
     )
     startup_canvass_timeout_ns: int = duration_field(
         "aeron.cluster.startup.canvass.timeout",
-        "Time that a member that starts waits for all the others; at least twice `leader_heartbeat_timeout_ns`.",
+        "Time that a starting member waits for all the others; at least twice `leader_heartbeat_timeout_ns`.",
         60 * _S,
         least=_MS,
     )
@@ -281,20 +281,20 @@ class ConsensusModuleSettings:
     )
     cluster_clock: str = setting_field(
         "aeron.cluster.clock",
-        "The unit of time of the log, of timers and of snapshots; a cluster keeps the one that it began with.",
+        "Unit of time of the log, timers and snapshots; it cannot change once the cluster has started.",
         "millis",
         allowed_text="millis, micros or nanos, or the name of upstream's class for it",
         choices=("millis", "micros", "nanos", *_CLOCKS),
     )
     wheel_tick_resolution_ns: int = duration_field(
         "aeron.cluster.wheel.tick.resolution",
-        "How exact the wheel of timers is; rounded up to a power of two.",
+        "Resolution of the timer wheel, rounded up to a power of two.",
         8 * _MS,
         least=_MS,
     )
     ticks_per_wheel: int = number_field(
         "aeron.cluster.ticks.per.wheel",
-        "Number of ticks of the wheel of timers.",
+        "Number of ticks of the timer wheel.",
         128,
         2,
         1 << 20,
@@ -302,12 +302,12 @@ class ConsensusModuleSettings:
     )
     is_standby_snapshot_accepted: bool = flag_field(
         "aeron.cluster.accept.standby.snapshots",
-        "Whether the recording log gets the snapshots that standbys have taken.",
+        "If true, add the snapshots that standbys take to the recording log.",
         False,
     )
     standby_snapshot_delay_ns: int = duration_field(
         "aeron.cluster.standby.snapshot.notification.processing.delay",
-        "How much later it gets them.",
+        "Delay before a standby's snapshot is added to the recording log.",
         0,
         least=0,
     )
@@ -329,13 +329,13 @@ class ConsensusModuleSettings:
     )
     error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.error.buffer.length")
     cycle_threshold_ns: int = duration_field(
-        "aeron.cluster.cycle.threshold", "Duty cycles that take longer are counted.", 100 * _MS, least=0
+        "aeron.cluster.cycle.threshold", "Duty cycles longer than this are counted.", 100 * _MS, least=0
     )
     snapshot_duration_threshold_ns: int = duration_field(
-        "aeron.cluster.total.snapshot.threshold", "Snapshots that take longer are counted.", _S, least=0
+        "aeron.cluster.total.snapshot.threshold", "Snapshots that take longer than this are counted.", _S, least=0
     )
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.cluster.idle.strategy", "How its thread idles when there is nothing to do."
+        "aeron.cluster.idle.strategy", "Strategy of the module's thread when there is no work."
     )
     authenticator: str | None = shared.authenticator_field("aeron.cluster.authenticator.supplier")
     authorisation_service: str | None = shared.authorisation_service_field(

@@ -49,15 +49,15 @@ class DriverSettings:
         ("SHARED", "SHARED_NETWORK", "DEDICATED", "INVOKER"),
     )
     term_buffer_length: int = _term_length_field(
-        "aeron.term.buffer.length", "Term length of UDP channels that give none."
+        "aeron.term.buffer.length", "Term length of UDP channels that set none."
     )
     ipc_term_buffer_length: int = _term_length_field(
-        "aeron.ipc.term.buffer.length", "Term length of IPC channels that give none."
+        "aeron.ipc.term.buffer.length", "Term length of IPC channels that set none."
     )
     term_buffer_sparse_file: bool = flag_field(
         "aeron.term.buffer.sparse.file",
-        "Whether a log buffer takes only the memory that is used of it. `aeron-cluster node` has false: it reserves "
-        "all, three times the term length, when a log buffer is made.",
+        "If true, a log buffer takes memory only as it is used. `aeron-cluster node` uses false: it reserves the whole "
+        "buffer, three times the term length, on creation.",
         True,
     )
     counters_buffer_length: int | None = number_field(
@@ -80,10 +80,10 @@ class DriverSettings:
         "aeron.network.publication.max.messages.per.send", "Packets that a publication sends at most in a turn."
     )
     client_liveness_timeout_ns: int | None = duration_field(
-        "aeron.client.liveness.timeout", "A client that is silent for longer is dead.", None, shown=_UPSTREAM
+        "aeron.client.liveness.timeout", "Silence after which a client is considered dead.", None, shown=_UPSTREAM
     )
     image_liveness_timeout_ns: int | None = duration_field(
-        "aeron.image.liveness.timeout", "A stream that is silent for longer has ended.", None, shown=_UPSTREAM
+        "aeron.image.liveness.timeout", "Silence after which an image is closed.", None, shown=_UPSTREAM
     )
     publication_linger_timeout_ns: int | None = duration_field(
         "aeron.publication.linger.timeout",
