@@ -94,7 +94,7 @@ class ArchiveSettings:
     )
     control_channel: str | None = text_field(
         "aeron.archive.control.channel",
-        "Channel of requests over the network; must be given where it is enabled.",
+        "Channel of requests over the network; must be given unless it is disabled.",
         None,
         is_udp_channel,
         "a UDP channel, such as aeron:udp?endpoint=localhost:8010",
@@ -255,7 +255,7 @@ class ArchiveSettings:
     )
     connect_timeout_ns: int = duration_field(
         "aeron.archive.connect.timeout",
-        "Time that a client may take to connect, to read a response, or to subscribe to a replay.",
+        "Time for a client to connect, to read a response, or to subscribe to a replay.",
         5_000_000_000,
         least=1_000_000,
     )
@@ -267,14 +267,14 @@ class ArchiveSettings:
     )
     replay_linger_timeout_ns: int = duration_field(
         "aeron.archive.replay.linger.timeout",
-        "Time in which an ended replay can still be read, if the client sets none.",
+        "Time for which an ended replay can still be read, unless the client sets one.",
         5_000_000_000,
         least=0,
     )
     error_buffer_length: int = shared.error_buffer_length_field("aeron.archive.error.buffer.length")
     threading_mode: str = setting_field(
         "aeron.archive.threading.mode",
-        "`SHARED`: the archive has a thread, which does everything. `INVOKER`: the caller's thread does.",
+        "`SHARED`: one thread of the archive does everything. `INVOKER`: the caller's thread does.",
         SHARED,
         allowed_text="SHARED or INVOKER; DEDICATED, upstream's default, is not offered: "
         "one thread does everything here",

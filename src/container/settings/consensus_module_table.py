@@ -70,7 +70,7 @@ class ConsensusModuleSettings:
     )
     cluster_members: str | None = text_field(
         "aeron.cluster.members",
-        "All members, `|` between them: id and endpoints for ingress, consensus, log, catch-up and archive; must be "
+        "All members, separated by `|`: id and endpoints for ingress, consensus, log, catch-up and archive; must be "
         "given.",
         None,
         allowed_text="id,host:port,host:port,host:port,host:port,host:port|…",
@@ -113,8 +113,8 @@ class ConsensusModuleSettings:
     )
     ingress_fragment_limit: int | None = number_field(
         "aeron.cluster.ingress.fragment.limit",
-        "Number of clients' frames read in one turn; as many as clients have streams, if they are more. On a "
-        "thread that parts share, timers, messages of services and their requests keep upstream's proportion to it.",
+        "Maximum number of clients' frames read in one turn, or the number of clients' streams if that is larger. On "
+        "a thread that parts share, timers and services' messages and requests keep upstream's proportion to it.",
         None,
         1,
         INT32_MAX,
@@ -125,13 +125,13 @@ class ConsensusModuleSettings:
     )
     egress_channel: str | None = channel_field(
         "aeron.cluster.egress.channel",
-        "Parameters that clients' egress channels get, whatever they ask for.",
+        "Parameters set on every client's egress channel; they override the client's own.",
         None,
     )
     egress_term_length_max: int = number_field(
         "aeron.cluster.egress.term.length.max",
-        "Term length that a client's egress channel has at most; one that asks for more gets this. An egress takes "
-        "three times as much memory, and messages of an eighth of it. A client that asks for none has the driver's "
+        "Maximum term length of a client's egress channel; a longer one is cut to this. An egress takes three times "
+        "as much memory, and its longest message is an eighth of a term. A client that sets none gets the driver's "
         "default.",
         1024**2,
         64 * 1024,
@@ -145,7 +145,7 @@ class ConsensusModuleSettings:
     )
     log_fragment_limit: int | None = number_field(
         "aeron.cluster.log.fragment.limit",
-        "Number of frames of the log that are read in one turn.",
+        "Maximum number of frames of the log read in one turn.",
         None,
         1,
         INT32_MAX,
@@ -176,7 +176,7 @@ class ConsensusModuleSettings:
     )
     consensus_stream_id: int = number_field(
         "aeron.cluster.consensus.stream.id",
-        "Stream of what backups and standbys ask for.",
+        "Stream of backups' and standbys' requests.",
         aeron_defaults.CONSENSUS_STREAM_ID,
         *INT32,
     )
@@ -207,7 +207,7 @@ class ConsensusModuleSettings:
     )
     archive_response_stream_id: int = number_field(
         "aeron.archive.control.response.stream.id",
-        "Stream of the archive's answers, to which `cluster_id * 100 + 100` is added.",
+        "Base of the stream of the archive's answers; `cluster_id * 100 + 100` is added.",
         aeron_defaults.ARCHIVE_RESPONSE_STREAM_ID,
         *INT32,
     )
@@ -223,8 +223,8 @@ class ConsensusModuleSettings:
     )
     leader_archive_control_channel: str = channel_field(
         "aeron.cluster.leader.archive.control.channel",
-        "Channel of requests to a leader's archive, of which medium and `interface` count; the leader's archive "
-        "endpoint completes it.",
+        "Channel of requests to a leader's archive. Only medium and `interface` count; the leader's archive endpoint "
+        "completes it.",
         "aeron:udp?term-length=64k",
     )
     follower_catchup_channel: str = channel_field(
@@ -255,7 +255,7 @@ class ConsensusModuleSettings:
         least=_MS,
     )
     election_timeout_ns: int = duration_field(
-        "aeron.cluster.election.timeout", "Time that a ballot may take.", _S, least=_MS
+        "aeron.cluster.election.timeout", "Maximum duration of a ballot.", _S, least=_MS
     )
     election_status_interval_ns: int = duration_field(
         "aeron.cluster.election.status.interval",
@@ -268,7 +268,7 @@ class ConsensusModuleSettings:
     )
     termination_timeout_ns: int = duration_field(
         "aeron.cluster.termination.timeout",
-        "Time that a leader that ends waits for the other members.",
+        "Time that a terminating leader waits for the other members.",
         10 * _S,
         least=_MS,
     )

@@ -152,7 +152,7 @@ class Settings:
     )
     log_fragment_limit: int | None = number_field(
         "aeron.cluster.log.fragment.limit",
-        "Fragments of the log that one duty cycle handles at most; after 100 ms it takes no more.",
+        "Maximum number of the log's fragments handled in one duty cycle, which also ends after 100 ms.",
         None,
         1,
         INT32_MAX,
@@ -160,7 +160,7 @@ class Settings:
     )
     delegating_error_handler: str | None = object_path_field(
         "aeron.cluster.service.delegating.error.handler",
-        "Class whose instance gets each error first, and may pass it on to the error log.",
+        "Class whose instance receives each error first and may pass it on to the error log.",
     )
     cycle_threshold_ns: int = duration_field(
         "aeron.cluster.service.cycle.threshold", "Duty cycles longer than this are counted.", 100_000_000, least=0
