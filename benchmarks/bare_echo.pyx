@@ -1,6 +1,6 @@
 """The floor of echoes, for benchmarks/echo.py: a session message goes from Aeron's C library straight back to it.
 
-The container starts, joins and idles as always, and takes whatever is no whole session message. All else that it does
+The container starts, joins and idles as always, and takes everything except whole session messages. All else that it does
 for a message is left out: no session is searched, no position kept, no header made, no callback called. A message of
 the log begins with the header that its echo needs.
 """

@@ -34,7 +34,9 @@ STIFF = re.compile(
     r"\b(?:(?<!there )(?:is|are|was|were) (?-i:none)|so (?:many|much) (?:at|of|as)|(?:go|goes|went|gone) on|anew"
     r"|heed\w*|shall"
     r"|but for|pass(?:es|ed)? over|is to be|are to be|of its own accord"
-    r"|(?:the|an?|its|no|'s) begin(?! (?:marker|frame)))\b",
+    r"|(?:the|an?|its|no|'s) begin(?! (?:marker|frame))"
+    # "is no buffer" for "is not a buffer"; "is no longer" and "is no newer" compare.
+    r"|(?<!there )(?:is|are|was|were) no (?!(?:longer|more|less|worse|better|deeper|earlier|later|newer|older)\b)\w+)\b",
     re.I,
 )
 

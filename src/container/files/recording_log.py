@@ -936,7 +936,7 @@ class RecordingLog:
 
     def _write_again(self) -> None:
         """Write what the file has over itself, its length too, so that the next force has to bring it to the disk."""
-        self._file.set_length(self._end + LOG_ENTRY_ALIGNMENT)  # zeros are no entry
+        self._file.set_length(self._end + LOG_ENTRY_ALIGNMENT)  # zeros are not an entry
         self._file.set_length(self._end)
         self._write(self._file.read(self._end, 0), 0)
 

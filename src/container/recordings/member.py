@@ -516,8 +516,8 @@ def open_member(
             a JSON object.
 
     Raises:
-        ConfigurationError: ``committed`` is not one of these, ``storage_options`` is no JSON object, or the URL is of a
-            file system that is not known.
+        ConfigurationError: ``committed`` is not one of these, ``storage_options`` is not a JSON object, or the URL
+            names an unknown file system.
         ImportError: the package of a URL's file system is not installed.
         RecordingUnavailableError: there is no such directory, it cannot be read, or it has no archive.
         RecordingError: it has several archives or cluster directories.

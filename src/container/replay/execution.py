@@ -569,7 +569,7 @@ class _Run:
             yield self._arrow.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def close(self) -> None:
-        """End the service, and close the files; what it still sends is no row."""
+        """End the service, and close the files; messages that it still sends become no rows."""
         self._rows.close()
         try:
             self._agent.close()

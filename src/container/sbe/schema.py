@@ -19,7 +19,7 @@ type Member = Number | Enum | Choices | Text | Composite
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """A longer file is not a schema, and neither are longer ones together that include each other."""
 FILES_MAX = 1_000
-"""More files that are included are no schema; one that is included twice counts twice."""
+"""A schema may include at most this many files; one that is included twice counts twice."""
 DEPTH_MAX = 16
 """Groups in groups, and composites in composites, at most."""
 FIELDS_MAX = 100_000
@@ -186,7 +186,7 @@ def read_schema(path: str) -> Schema:
     except ConfigurationError:
         raise
     except ElementTree.ParseError as error:
-        raise ConfigurationError(f"schema {path}: is no XML: {error}") from None
+        raise ConfigurationError(f"schema {path}: not XML: {error}") from None
     except ElementInclude.FatalIncludeError as error:
         raise ConfigurationError(f"schema {path}: {error}") from None
     except OSError as error:

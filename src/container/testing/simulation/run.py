@@ -333,7 +333,7 @@ def simulate(
     if consensus == NATIVE:
         if time_unit is not None:
             raise ConfigurationError(f"time_unit={shown(time_unit)}: cluster time is in milliseconds with {NATIVE!r}")
-        handler_of(checks._made())  # whatever is no service is refused before a node starts
+        handler_of(checks._made())  # anything but a service is refused before a node starts
         if plan is None:
             plan = expand_native(seed, members=members, steps=operations)
         check_native(plan)
