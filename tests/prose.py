@@ -36,7 +36,8 @@ STIFF = re.compile(
     r"|but for|pass(?:es|ed)? over|is to be|are to be|of its own accord"
     r"|(?:the|an?|its|no|'s) begin(?! (?:marker|frame))"
     # "is no buffer" for "is not a buffer"; "is no longer" and "is no newer" compare.
-    r"|(?<!there )(?:is|are|was|were) no (?!(?:longer|more|less|worse|better|deeper|earlier|later|newer|older)\b)\w+)\b",
+    r"|(?<!there )(?:is|are|was|were) no(?= \w)"
+    r"(?! (?:longer|more|less|worse|better|deeper|earlier|later|newer|older)\b))\b",
     re.I,
 )
 

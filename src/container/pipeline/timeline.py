@@ -98,7 +98,9 @@ class RoundTrip(NamedTuple):
     """A request that a client measured: when it was sent, in microseconds since 1970, and how long the answer took."""
 
     at: int
+    """The time when the request was sent, in microseconds since 1970."""
     micros: int
+    """The time until the answer, in microseconds."""
 
 
 def timeline(rows: DataFrame, terms: DataFrame, open_before: int = 0) -> DataFrame:

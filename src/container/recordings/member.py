@@ -126,7 +126,9 @@ class Member:
     cluster_dir: str | None
     """The directory of the recording log; ``None`` when only an archive was given."""
     archive_dir: str
+    """The directory of the archive, or its URL."""
     member_id: int | None
+    """The member's id; ``None`` if it is not known."""
     recording_id: int | None = None
     """The recording to take for the log; ``None`` to find it."""
     _: KW_ONLY

@@ -271,7 +271,9 @@ _BY_NAME = {
 }
 
 VIEWS = tuple(_BY_NAME)
+"""The names of all views."""
 LOG_VIEWS = tuple(name for name, view in _BY_NAME.items() if view.is_log)
+"""The names of the views whose rows come from the log."""
 
 
 def view_of(name: str) -> View:

@@ -98,12 +98,15 @@ class RecordedSnapshot:
     """A snapshot of a service in a member's archive."""
 
     descriptor: RecordingDescriptor
+    """The descriptor of the snapshot's recording."""
     end_position: int
     """Where its recording ends."""
     log_position: int
     """The log position that it represents."""
     leadership_term_id: int
+    """The id of the leadership term at that position."""
     timestamp: int
+    """The cluster time at that position, in the cluster's time unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,15 @@ class ReplaySegment:
     """A part of the log that can be replayed by itself, anywhere where the member's files can be read."""
 
     member: Member
+    """The member whose log is replayed."""
     service_id: int
+    """The id of the service whose snapshots are used."""
     descriptor: RecordingDescriptor
     """Descriptor of the log."""
     begin_position: int
+    """The log position at which the segment begins."""
     end_position: int
+    """The log position at which the segment ends."""
     committed_position: int
     """Up to where the log was known to be committed when the plan was made."""
     begin_snapshot: RecordedSnapshot | None
@@ -131,8 +138,11 @@ class TakenSnapshot:
     """A snapshot that a service took in a replay."""
 
     log_position: int
+    """The log position that it represents."""
     leadership_term_id: int
+    """The id of the leadership term at that position."""
     timestamp: int
+    """The cluster time at that position, in the cluster's time unit."""
     messages: tuple[bytes, ...]
     """All of it: markers, sessions, and the service's own messages behind the end marker."""
 

@@ -154,14 +154,23 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Path of its file."""
     schema_id: int
+    """The id of the schema."""
     version: int
+    """The version of the schema."""
     is_big_endian: bool
+    """True if numbers are big-endian."""
     block_length: Number
+    """The field of the header with the length of the block."""
     template_id: Number
+    """The field of the header with the id of the message."""
     schema_of_message: Number
+    """The field of the header with the schema id of the message."""
     version_of_message: Number
+    """The field of the header with the version of the message."""
     header_size: int
+    """The length of the header, in bytes."""
     messages: tuple[Message, ...]
+    """The messages, in the order of the file."""
 
 
 def read_schema(path: str) -> Schema:

@@ -92,10 +92,13 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
     """
 
     log_position: int
+    """The log position that it represents."""
     leadership_term_id: int
+    """The id of the leadership term at that position."""
     timestamp: int
     """Cluster time, in ``time_unit``."""
     time_unit: TimeUnit
+    """The unit of cluster time."""
     messages: tuple[bytes, ...]
     """Markers, sessions and the service's own messages, as they are recorded."""
     timers: dict[int, int]
@@ -103,6 +106,7 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
     sessions: dict[int, bytes]
     """Encoded principals of the open sessions, by id."""
     next_session_id: int
+    """The id that the next session gets."""
     service_message_count: int
     """Messages that the service had sent to the cluster."""
 

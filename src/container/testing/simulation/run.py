@@ -40,7 +40,9 @@ class Simulation(msgspec.Struct, frozen=True):
     """The result of a run."""
 
     plan: Plan | NativePlan
+    """The plan that was run."""
     finding: Finding | None
+    """The first thing that was wrong; ``None`` if nothing was."""
     digest: int
     """A digest of all events, in order: the same plan gives the same digest."""
     delivered: int
@@ -50,6 +52,7 @@ class Simulation(msgspec.Struct, frozen=True):
     reached: dict[str, int]
     """How often it came to what runs sometimes come to: faults by kind, elections, replays, answers."""
     virtual_ms: float
+    """The duration of the run, in milliseconds of virtual time."""
 
 
 class SimulationFailure(ContainerError):
@@ -74,10 +77,14 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     service: ServiceFactory
+    """A maker of the service."""
     payloads: Payloads = ()
     state: Callable[[Any], Any] | None = None
+    """A function that returns the state to compare of a service; ``None`` compares snapshots."""
     tolerates: Callable[[BaseException], bool] | None = None
+    """A function that returns True for an expected error; ``None`` expects none."""
     callback_error_policy: str = HALT
+    """The container's setting, ``halt`` or ``skip``."""
 
     def run(
         self,
