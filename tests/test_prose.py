@@ -156,6 +156,7 @@ def test_the_figures_of_a_page() -> None:
     assert len(sentences(text)) == 6
     assert figures(text) == Figures(median_words=4, long_percent=17, long_cells=0, openings=3, stiff=1)
     assert figures(PAGE.format(words="shall")).long_percent == 0
+    assert figures("Where it ends. How? It ends.\n\n| Whether it is so. | Whereas |\n").openings == 2
     assert figures("| a | " + "word " * 26 + "|\n").long_cells == 1
     assert not figures(text).exceeds(Figures(4, 17, 0, 3, 1))
     assert figures(text).exceeds(Figures(4, 17, 0, 2, 1))

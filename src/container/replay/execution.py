@@ -56,7 +56,7 @@ REPLAY_COLUMNS = (
         "string",
         "EGRESS, SERVICE_MESSAGE, SCHEDULE_TIMER, CANCEL_TIMER, CLOSE_SESSION, STATE_HASH, ERROR or WARNING.",
     ),
-    Column("log_position", "int64", "Where the message ends in the log that the service was called with."),
+    Column("log_position", "int64", "End in the log of the message that the service was called with."),
     Column("sequence", "int32", "Counts the rows of that message from 0, in the order in which the service made them."),
     Column("timestamp", "int64", "Cluster time of that message, in the cluster's time unit."),
     Column("cluster_session_id", "int64", "The client that an EGRESS goes to, or that CLOSE_SESSION asks to close."),

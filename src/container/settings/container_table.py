@@ -290,7 +290,7 @@ _CONSENSUS_MODULE_HEAD = """
 
 Give a consensus module's settings to `ConsensusModule.launch()` and `aeron-cluster consensus-module`
 ([a consensus module without Java](consensus-module.md)) in the same ways. `AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE`
-names the file. Names and defaults are upstream's. Where a service reads the same variable, one value serves both. The
+names the file. Names and defaults are upstream's. If a service reads the same variable, one value serves both. The
 defaults of `AERON_CLUSTER_SNAPSHOT_STREAM_ID` differ: set it for neither, or by option.
 
 | setting | variable | default | allowed | meaning |

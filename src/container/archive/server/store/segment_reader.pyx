@@ -36,7 +36,8 @@ cdef class SegmentReader:
         checksum: the kind recorded in place of session ids, which is verified; 0 for none.
 
     Raises ValueError for values that no recording can have. Reading raises RecordingError, with file and offset, for
-    bytes that are not a frame of the recording, and its subclass RecordingUnavailableError for a file that is missing or unreadable.
+    bytes that are not a frame of the recording, and its subclass RecordingUnavailableError for a file that is missing
+    or unreadable.
     """
 
     def __init__(
