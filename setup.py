@@ -1,7 +1,7 @@
 """Builds the extension modules: generates the codecs, turns every .pyx into C with Cython and compiles it.
 
 A module is made again when something that it is made of has changed: its source, each declaration and header that it
-reaches, a setting, Cython or Python. Contents are compared and not times, so a checkout or a copy builds nothing anew.
+reaches, a setting, Cython or Python. Contents are compared and not times, so a checkout or a copy rebuilds nothing.
 """
 
 import filecmp
@@ -29,13 +29,13 @@ from setuptools.errors import CompileError
 SOURCE = Path("src")
 CODECS = SOURCE / "container" / "codecs"
 SHARED = "container._cyutility"
-"""The module of what Cython would otherwise write into each of the others; it has no source."""
+"""The module with code that Cython would otherwise write into each of the others; it has no source."""
 PLATFORM = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 
 
 @dataclass(frozen=True)
 class Build:
-    """What makes a release a release, and a debug build a debug build."""
+    """The differences between a release and a debug build."""
 
     c_directory: Path
     directives: dict[str, object]
@@ -44,7 +44,7 @@ class Build:
 
 
 # Every module has all inline functions of the headers that it includes and uses a few of them, hence no warning about
-# unused ones. What gcc says about initialization and sizes is wrong: it does not see the checks of results.
+# unused ones. gcc's warnings about initialization and sizes are wrong: it does not see the checks of results.
 # A wrong C type between modules is an error: it would be a wrong read at run time.
 # Without the macro Cython compiles every `assert` in; with it the statement leaves no trace.
 RELEASE = Build(
@@ -56,7 +56,7 @@ RELEASE = Build(
         "initializedcheck": False,
         "cdivision": True,
         "autotestdict": False,
-        # What unpickling makes would not be initialised.
+        # Unpickled objects would not be initialised.
         "auto_pickle": False,
         "emit_code_comments": False,
         "freethreading_compatible": True,
@@ -86,7 +86,7 @@ DEBUG = Build(
     macros=[("CYTHON_TRACE", "1")],
 )
 
-# How much the C compiler is to optimise. With -O1 the modules that messages pass through take as many instructions for
+# The C compiler's level of optimisation. With -O1 the modules that messages pass through take as many instructions for
 # each as with -O2, and half of the time to compile; -Og takes a third.
 OPTIMISATION = {
     f"container.{room}.{name}": level
@@ -130,7 +130,7 @@ OPTIMISATION = {
 }
 USUAL_OPTIMISATION = "-O1"
 
-# Before glibc 2.34 dlopen is in a library of its own; only the module that calls it shall depend on that.
+# Before glibc 2.34 dlopen is in a library of its own; only the module that calls it may depend on that.
 LINK_FLAGS = ["-Wl,--as-needed"] if sys.platform == "linux" else []
 
 # After each call of a `cdef void f() nogil` that may raise, Cython takes the GIL to look for an exception:
@@ -206,7 +206,7 @@ def digest(*parts: object) -> str:
 
 
 class Digests:
-    """What each file of a build was made of when it was made."""
+    """Digests of the sources from which each file of a build was made."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "made-of.json"
@@ -279,7 +279,7 @@ def translate(module: Extension, target: Path, directives: dict[str, object]) ->
 
 @dataclass
 class Task:
-    """A module that is to be made, and the digests of what it is made of."""
+    """A module to build, and the digests of its sources."""
 
     module: Extension
     c_file: Path
@@ -291,7 +291,7 @@ class Task:
 
 @dataclass
 class Answer:
-    """What became of a task: what Cython said, and what went wrong, if anything."""
+    """The outcome of a task: Cython's output, and the error, if any."""
 
     text: str = ""
     is_in_c: bool = False
@@ -299,7 +299,7 @@ class Answer:
 
 
 class BuildExtensions(build_ext):
-    """Makes each module that is not made of what it is to be made of; `--debug` selects the debug build."""
+    """Builds each module whose sources have changed; `--debug` selects the debug build."""
 
     def finalize_options(self) -> None:
         if self.editable_mode:
@@ -378,7 +378,7 @@ class BuildExtensions(build_ext):
                 number = connection.recv()
             except EOFError:
                 return
-            # Plain values: under pip this file is no module, from which its classes could be had on the other side.
+            # Plain values: under pip this file is not a module, so the other side could not import its classes.
             connection.send(astuple(self._make_one(tasks[number], build)))
 
     def _make_one(self, task: Task, build: Build) -> Answer:

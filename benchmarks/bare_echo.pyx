@@ -1,7 +1,7 @@
 """The floor of echoes, for benchmarks/echo.py: a session message goes from Aeron's C library straight back to it.
 
-The container starts, joins and idles as always, and takes whatever is no whole session message. All else that it does
-for a message is left out: no session is searched, no position kept, no header made, no callback called. A message of
+The container starts, joins and idles as always, and takes everything except whole session messages. For these it does
+nothing but echo: no session is searched, no position kept, no header made, no callback called. A message of
 the log begins with the header that its echo needs.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t

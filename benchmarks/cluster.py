@@ -85,7 +85,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of our members, as :data:`PROPERTIES` and the harness's QUICK_FAILOVER are for Java's."""
 
-# These are no settings of a node's; the C driver's own idle strategy has longer parks.
+# A node does not have these settings; the C driver's own idle strategy has longer parks.
 DRIVER_VARIABLES = {
     "AERON_PUBLICATION_UNBLOCK_TIMEOUT": PROPERTIES["aeron.publication.unblock.timeout"],
     "AERON_SHARED_IDLE_STRATEGY": "backoff",

@@ -3,7 +3,7 @@
 The load is the same for all peers: a client in Java (benchmarks/java/EchoLoad.java) that checks each echo byte by byte.
 In each round every peer gets a fresh node, all agents of which idle as the row says; the order of peers is shuffled.
 Processor time is that of the messages alone: sessions are open before, and the load's sums are done after.
-The peer ``bare`` is no container but what no service in ours can fall below (benchmarks/bare_echo.pyx).
+The peer ``bare`` is not a container but a floor that no service in ours can fall below (benchmarks/bare_echo.pyx).
 ``busy`` is the share of one core that the service's process took, ``machine`` the share of all cores that were busy,
 ``others`` what of that neither the node nor the service nor the load took.
 aeron-go's container joins by ``--aeron-go latest``, any other by ``--peer NAME=COMMAND``.

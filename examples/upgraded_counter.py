@@ -52,7 +52,7 @@ def from_1_to_2(old: StateV1) -> State:
 
 
 def parse(buffer: MessageBuffer) -> tuple[str, int] | None:
-    """The name and the number of a message; None for what is no such message."""
+    """The name and the number of a message; None for any other bytes."""
     name, plus, digits = bytes(buffer[:80]).partition(b"+")
     if not plus or not name.isalnum() or not digits.isdigit() or len(buffer) > 40:
         return None

@@ -79,7 +79,7 @@ def compile_library(tree: Path, target: Path) -> None:
     version = version_of(tree)
     numbers = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", version)
     if numbers is None:
-        sys.exit(f"{tree / 'version.txt'}: {version!r} is no release")
+        sys.exit(f"{tree / 'version.txt'}: {version!r} is not a release")
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC").split()[0]
     macros = [*MACROS[sys.platform], "DISABLE_BOUNDS_CHECKS", "NDEBUG"]
     macros += [f'AERON_VERSION_TXT="{version}"', 'AERON_VERSION_GITSHA=""']

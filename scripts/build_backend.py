@@ -4,7 +4,7 @@ pip builds in the directory that it is given, which may be read-only, another us
 Modules that ``./run build`` has compiled there are copied as well, and not compiled again. An editable installation is
 one of the checkout itself, so that is where it builds.
 
-Where ``AERON_SOURCES`` names the sources of an Aeron release, as ``scripts/aeron_library.py`` brings them, a wheel
+If ``AERON_SOURCES`` names the sources of an Aeron release, as ``scripts/aeron_library.py`` brings them, a wheel
 carries that release's C client and driver, and needs no package that has them.
 
 Any Python that pip may use can read this file: it says which one the package needs.

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from container.testing.checks import Life
     from container.testing.memory.memory_member import MemoryMember, Service, ServiceFactory
 
-    # For type checkers alone: to make these classes takes longer than all else here.
+    # Only for type checkers: creating these classes takes longer than everything else here.
 
     class MemberFactory(Protocol):
-        """What the fixture ``memory_member`` is."""
+        """Type of the fixture ``memory_member``."""
 
         def __call__[S: Service](self, service: S | Callable[[], S], **options: Any) -> MemoryMember[S]:
             """Make a member with the options of :class:`~container.testing.memory.memory_member.MemoryMember`."""
 
     class Simulator(Protocol):
-        """What the fixture ``simulate_cluster`` is."""
+        """Type of the fixture ``simulate_cluster``."""
 
         def __call__(self, service: Any, **options: Any) -> Any:
             """Run the simulation of this test's seed, with the options of ``container.testing.simulation.simulate``."""
 
     class GoldenSnapshots(Protocol):
-        """What the fixture ``golden_snapshots`` is."""
+        """Type of the fixture ``golden_snapshots``."""
 
         def __call__(
             self,

@@ -127,7 +127,7 @@ _STORED = "it stores and reads files of two environments: tests/test_diff.py com
 _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/system/test_cluster_faults.py does that"
 
 PLAN: dict[str, Plan] = {
-    "CONTRIBUTING.md: What makes a change complete (plain)": NoCode("a message of a commit"),
+    "CONTRIBUTING.md: A complete change (plain)": NoCode("a message of a commit"),
     "CONTRIBUTING.md: A release (sh)": Elsewhere(
         "tests/system/test_wheel.py::test_a_service_runs_from_the_wheel_alone_and_java_s_client_is_served"
     ),

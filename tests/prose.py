@@ -34,12 +34,18 @@ STIFF = re.compile(
     r"\b(?:(?<!there )(?:is|are|was|were) (?-i:none)|so (?:many|much) (?:at|of|as)|(?:go|goes|went|gone) on|anew"
     r"|heed\w*|shall"
     r"|but for|pass(?:es|ed)? over|is to be|are to be|of its own accord"
-    r"|(?:the|an?|its|no|'s) begin(?! (?:marker|frame)))\b",
+    r"|(?:the|an?|its|no|'s) begin(?! (?:marker|frame))"
+    # "is no buffer" for "is not a buffer"; "is no longer" and "is no newer" compare.
+    r"|(?<!there )(?:is|are|was|were) no(?= \w)"
+    r"(?! (?:longer|more|less|worse|better|deeper|earlier|later|newer|older)\b))\b",
     re.I,
 )
 
 # Sentences that name nothing before their verb ("What is read …", "Who waits …", "Of these …"). A question may.
 OPENING = re.compile(r"[*_\"'(]*(?:What|Who|Whoever|Whatever|Of)\b(?!.*\?)")
+
+# The same on pages, which a reader scans: no half question ("Whether it runs", "Where it ends") either.
+PAGE_OPENING = re.compile(r"[*_\"'(]*(?:What|Who|Whoever|Whatever|Of|Whether|How|Where)\b(?!.*\?)")
 
 CEILINGS = Path(__file__).with_name("prose_ceilings.toml")
 _NO_END = re.compile(r"\b(?:e\.g|i\.e|vs|etc)\.$")
@@ -56,7 +62,7 @@ class Figures:
     long_cells: int
     """Sentences of that length in cells of tables."""
     openings: int
-    """Sentences, also in cells, that :data:`OPENING` finds."""
+    """Sentences, also in cells, that :data:`PAGE_OPENING` finds."""
     stiff: int
     """Places that :data:`STIFF` finds."""
 
@@ -118,7 +124,7 @@ def figures(text: str) -> Figures:
         math.ceil(median(lengths)) if lengths else 0,
         math.ceil(100 * sum(length > LONG for length in lengths) / len(lengths)) if lengths else 0,
         sum(words(sentence) > LONG for sentence in cells),
-        sum(OPENING.match(sentence) is not None for sentence in prose + cells),
+        sum(PAGE_OPENING.match(sentence) is not None for sentence in prose + cells),
         sum(len(STIFF.findall(sentence)) for sentence in prose + cells),
     )
 
@@ -201,7 +207,7 @@ def main(arguments: list[str]) -> None:
         print(f"{page:36} {figures(text)}")
     if len(pages) == 1:
         for sentence in sentences(text) + sentences_of_cells(text):
-            if words(sentence) > LONG or OPENING.match(sentence) or STIFF.search(sentence):
+            if words(sentence) > LONG or PAGE_OPENING.match(sentence) or STIFF.search(sentence):
                 print(f"{words(sentence):4} {sentence}")
     if "--lower" in arguments:
         limits = {page: limit.lowered_to(figures(texts[page])) for page, limit in ceilings().items() if page in texts}

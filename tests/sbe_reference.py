@@ -15,7 +15,7 @@ FORMATS |= {"int64": "q", "uint64": "Q", "float": "f", "double": "d"}
 
 
 class Wrong(Exception):
-    """Bytes are no message of the schema."""
+    """The bytes are not a message of the schema."""
 
 
 class Reference:

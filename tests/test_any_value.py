@@ -321,7 +321,7 @@ def check_argument(text: str) -> None:
         try:
             value: Any = kind(text)
         except argparse.ArgumentTypeError as error:
-            assert len(str(error)) < 300  # noqa: PT017 - a valid text is no failure
+            assert len(str(error)) < 300  # noqa: PT017 - a valid text is not a failure
         else:
             assert isinstance(value, Path) or 0 <= value <= 2**63 - 1
 

@@ -124,7 +124,7 @@ def test_modules_are_made_again_only_when_what_they_are_made_of_changes(tmp_path
     assert made(tmp_path, "plain", "uses") == set()
     for path in tmp_path.rglob("*.pyx"):
         os.utime(path)
-    assert made(tmp_path, "plain", "uses") == set(), "a time is no content"
+    assert made(tmp_path, "plain", "uses") == set(), "a time is not content"
     (package / "numbers.h").write_text("enum { NUMBER = 2 };\n")
     assert made(tmp_path, "plain", "uses") == {"uses"}
     (package / "numbers.pxd").write_text('# A number.\ncdef extern from "numbers.h":\n    const int NUMBER\n')

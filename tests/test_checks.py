@@ -405,7 +405,7 @@ def test_a_payload_that_ends_snapshots_is_found() -> None:
 
 
 class Digits(Adding):
-    """Wrong: there are digits that are no numbers."""
+    """Wrong: there are digits that are not numbers."""
 
     def add(self, payload: bytes) -> None:
         text = payload.decode(errors="replace")

@@ -239,7 +239,7 @@ def test_what_cannot_be_read_hides_no_answer(world: MemoryWorld, member: Member,
 
     world.tasks.append(send)
     backup.until(backup.failures)
-    assert "within 0.5 s; what has come is no answer: " in backup.failures()[0]
+    assert "within 0.5 s; received something else: " in backup.failures()[0]
     member.is_answering = True
     backup.until_backing_up()
 
@@ -547,7 +547,7 @@ def test_what_comes_from_others_does_not_keep_an_answer_away(world: MemoryWorld,
     member.is_answering = False
     backup.until(lambda: seam.offer(stray, b"junk") > 0)
     backup.until_state(BackupState.RESET_BACKUP)
-    assert "does not answer within 0.5 s; what has come is no answer: " in backup.failures()[0]
+    assert "does not answer within 0.5 s; received something else: " in backup.failures()[0]
     backup.until_state(BackupState.BACKUP_QUERY)
     member.is_answering = True
     world.tasks.append(lambda: seam.offer(stray, b"junk"))

@@ -393,7 +393,7 @@ def test_a_service_that_cannot_start_is_the_cause(port: int) -> None:
 
 
 def test_a_start_that_fails_names_its_cause_alone(tmp_path: Path, port: int) -> None:
-    """The other parts end as well: that is no cause."""
+    """The other parts end as well: that is not a cause."""
     with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
         node.take_snapshot()
     nanos = {"cluster_clock": "nanos"}

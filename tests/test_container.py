@@ -375,7 +375,7 @@ def test_close_interrupts_a_service_that_idles(
     container.close()
     assert isinstance(container.failure, AgentInterrupted)
     assert "has not ended 0 s after close(): a callback or its disk keeps it" in caplog.text
-    assert node.recorded() == [], "an end that was asked for is no error"
+    assert node.recorded() == [], "a requested end is not an error"
     assert node.header()["activity_timestamp"] == TERMINATED
 
 
@@ -529,7 +529,7 @@ def test_s48_abort_terminates_in_order(invoked: tuple[Node, ClusteredServiceCont
     assert isinstance(container.failure, ClusterTermination)
     assert container.failure.is_expected
     assert node.header()["activity_timestamp"] == TERMINATED
-    assert node.recorded() == [], "an end that was asked for is no error"
+    assert node.recorded() == [], "a requested end is not an error"
     assert container.invoke() == 0
 
 

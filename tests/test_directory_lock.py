@@ -93,7 +93,7 @@ def test_what_a_dead_holder_of_the_lock_has_left_is_free(killed: Path) -> None:
         pytest.param(lambda path: path.with_name(NOTE_NAME).unlink(), id="no note"),
         pytest.param(lambda path: path.with_name(NOTE_NAME).write_text("[]"), id="a note of something else"),
         pytest.param(lambda path: path.with_name(NOTE_NAME).write_text('{"owners": {"a": [1]}}'), id="a damaged note"),
-        pytest.param(lambda path: path.with_name(NOTE_NAME).write_bytes(b"\xff"), id="a note that is no text"),
+        pytest.param(lambda path: path.with_name(NOTE_NAME).write_bytes(b"\xff"), id="a note that is not text"),
     ],
 )
 def test_what_is_not_as_it_was_left_is_not_freed(killed: Path, change: Callable[[Path], object]) -> None:

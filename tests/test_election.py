@@ -627,7 +627,7 @@ def test_an_uncommitted_end_is_said_and_replayed_once_it_is_committed() -> None:
     ]
     scene.step(200 * MS)
     assert len(scene.sent("append")) == 2
-    # Part of what is before the term is no commit of the term: a quorum may still lose it.
+    # Part of what is before the term is not a commit of the term: a quorum may still lose it.
     scene.hear("commit_position", 2, 60, 0)
     scene.step(times=2)
     assert not scene.sent("new_log_replay")
@@ -848,7 +848,7 @@ def test_cm41_a_leader_waits_until_a_quorum_has_its_log_in_its_term() -> None:
     assert scene.sent("commit") == [(0, 2)]
     # The term is in its recording log before anybody hears of it.
     assert [call[0] for call in scene.host.calls if call[0] in ("ensure_term", "new_term")] == ["ensure_term"]
-    # What was said before the term is no word of a follower.
+    # A word from before the term is not a follower's.
     scene.hear("canvass_position", 1, 120, 1, 2)
     assert scene.sent("new_term") == [(2, 1, 2, 120, 0, SESSION_ID, False)]
     scene.step(times=3)

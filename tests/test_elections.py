@@ -67,7 +67,7 @@ def test_upstreams_veto_of_an_appointed_leader_does_not_count_as_time_to_heal(mo
 
 @pytest.mark.parametrize("kinds", ["JJJJ", "NJJJ", "NNJJ"])
 def test_an_appointed_leader_that_upstreams_rules_keep_from_asking_for_votes_is_upstreams(kinds: str) -> None:
-    """Two of its four members are no quorum: one waits for it, and the log of one with nothing is the better one."""
+    """Two of its four members are not a quorum: one waits for it, and the log of one with nothing is the better one."""
     cluster = scenes.one_that_has_nothing_keeps_the_appointed_from_asking(kinds, is_one_waiting=True)
     assert cluster.leader() is None
     assert cluster._is_vetoed_by_upstream_s_rule()

@@ -355,7 +355,7 @@ class Recorder:
 
 
 class Delegating(Recorder):
-    """A delegating handler that hands on what is no ValueError."""
+    """A delegating handler that hands on all errors except ValueError."""
 
     handler: Any
 

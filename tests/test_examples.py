@@ -97,7 +97,7 @@ def test_durations_are_in_the_clusters_time_unit(unit: str, factor: int) -> None
 HOSTILE_REQUESTS = {
     "no message": b"\xc1 no message",
     "no text": msgspec.msgpack.encode(PlaceBid(1, 1, "ada", 5)).replace(b"ada", b"\xff\xfe\xfd"),
-    "a name that is no text": b"\x81\xa2\xff\xfe\x01",
+    "a name that is not text": b"\x81\xa2\xff\xfe\x01",
     "too long": msgspec.msgpack.encode(PlaceBid(1, 1, "a" * 600, 5)),
     "nested too deep for the decoder": b"\x82\xa4type\xaaQueryState\xa1x" + b"\x91" * 100_000,
     "a duration of 2**64 - 1 ms": msgspec.msgpack.encode(

@@ -1,4 +1,4 @@
-"""The operators' words on what is no node, or half of one: a sentence or an answer each, never a trace."""
+"""The operators' words on directories without a whole node: a sentence or an answer each, never a trace."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ import enum
 import importlib
 import inspect
 import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from container import ClusteredService
 from container.testing import MemoryMember
+from tests.descriptions import described_beside, undescribed
 from tests.documents import DOCUMENTS, ROOT, all_blocks
 from tests.public_names import LIST, as_text, public_names
 
@@ -33,6 +36,34 @@ def test_the_list_has_all_public_names() -> None:
 def test_each_module_of_the_reference_says_what_it_is() -> None:
     for name in NAMES:
         assert (importlib.import_module(name).__doc__ or "").strip(), name
+
+
+def test_each_public_name_is_described() -> None:
+    """So is each method, property and attribute of a public class; a member of an enum speaks for itself."""
+    found = undescribed(NAMES)
+    assert not found, "write a docstring, or a string behind the attribute:\n" + "\n".join(found)
+
+
+def test_a_name_without_a_description_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "A = 1\n'One.'\n#: Two.\nB = 2\nC = 3\ntype D = int\n'A type.'\n\nclass E:\n    x: int\n    'X.'\n    y: int\n"
+    )
+    (tmp_path / "a.py").write_text(text, encoding="utf-8")
+    assert described_beside(tmp_path / "a.py") == {("", "A"), ("", "B"), ("", "D"), ("E", "x")}
+    module = types.ModuleType("container_without_words")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(
+        "import dataclasses\n\n@dataclasses.dataclass(slots=True)\nclass Bare:\n    field: int\n\n"
+        "    def method(self): ...\n    @property\n    def part(self): ...\n\n"
+        "class Named:\n    'Has a field, ``told``.'\n    __slots__ = ('told', 'untold')\n\ndef function(): ...\n",
+        vars(module),
+    )
+    for value in (module.Bare, module.Named):
+        value.__module__ = module.__name__
+    assert undescribed({module.__name__: ["Bare", "Named", "function"]}) == [
+        f"{module.__name__}.{name}"
+        for name in ("Bare", "Bare.field", "Bare.method", "Bare.part", "Named.untold", "function")
+    ]
 
 
 def test_a_flag_is_never_given_by_its_place() -> None:

@@ -1,4 +1,4 @@
-"""What only a real driver and the C client refuse: channels of sessions, and logs, that are no channels."""
+"""Channels that only a real driver and the C client refuse: invalid ones of sessions and logs."""
 
 from __future__ import annotations
 

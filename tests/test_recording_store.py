@@ -288,7 +288,7 @@ def test_an_extension_that_fails_keeps_the_end_known() -> None:
         assert not world.store.is_active(0)
         world.storage = disk.process()
         world.open()
-        assert world.range(0) == (0, stop), "a last frame of zeros is no torn one"
+        assert world.range(0) == (0, stop), "a last frame of zeros is not torn"
 
 
 def test_a_stop_whose_catalog_fails_leaves_the_end_to_the_next_open() -> None:

@@ -118,7 +118,7 @@ def test_an_exception_of_the_service_is_the_error(tally: Tally, capsys: pytest.C
 
 
 def test_a_service_that_cannot_be_stopped_is_refused() -> None:
-    with pytest.raises(Exception, match=r"break-at=5: object is no ClusteredService in Python"):
+    with pytest.raises(Exception, match=r"break-at=5: object is not a ClusteredService in Python"):
         stopping(object, 5, [])()
 
 

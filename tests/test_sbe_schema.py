@@ -36,8 +36,8 @@ TYPES = """<composite name="V"><type name="length" primitiveType="uint8"/>
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "is no XML: no element found"),
-        ("<a", "is no XML: unclosed token"),
+        ("", "not XML: no element found"),
+        ("<a", "not XML: unclosed token"),
         (schema(message("<x>" * 100_000 + "</x>" * 100_000)), "has elements in elements too deep to be read"),
         (
             schema(message(""), f'<type name="T" primitiveType="double" presence="constant">{"9" * 1_000_000}x</type>'),

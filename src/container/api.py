@@ -119,15 +119,32 @@ class MessageBuffer(Protocol):
     def __getitem__(self, index: Any, /) -> Any: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
-    def get_int8(self, offset: int = 0) -> int: ...
-    def get_uint8(self, offset: int = 0) -> int: ...
-    def get_int16(self, offset: int = 0) -> int: ...
-    def get_uint16(self, offset: int = 0) -> int: ...
-    def get_int32(self, offset: int = 0) -> int: ...
-    def get_uint32(self, offset: int = 0) -> int: ...
-    def get_int64(self, offset: int = 0) -> int: ...
-    def get_uint64(self, offset: int = 0) -> int: ...
-    def get_float64(self, offset: int = 0) -> float: ...
+    def get_int8(self, offset: int = 0) -> int:
+        """Return the signed byte at ``offset``. Raise IndexError outside the message."""
+
+    def get_uint8(self, offset: int = 0) -> int:
+        """Return the unsigned byte at ``offset``. Raise IndexError outside the message."""
+
+    def get_int16(self, offset: int = 0) -> int:
+        """Return the little-endian signed 16-bit number at ``offset``. Raise IndexError outside the message."""
+
+    def get_uint16(self, offset: int = 0) -> int:
+        """Return the little-endian unsigned 16-bit number at ``offset``. Raise IndexError outside the message."""
+
+    def get_int32(self, offset: int = 0) -> int:
+        """Return the little-endian signed 32-bit number at ``offset``. Raise IndexError outside the message."""
+
+    def get_uint32(self, offset: int = 0) -> int:
+        """Return the little-endian unsigned 32-bit number at ``offset``. Raise IndexError outside the message."""
+
+    def get_int64(self, offset: int = 0) -> int:
+        """Return the little-endian signed 64-bit number at ``offset``. Raise IndexError outside the message."""
+
+    def get_uint64(self, offset: int = 0) -> int:
+        """Return the little-endian unsigned 64-bit number at ``offset``. Raise IndexError outside the message."""
+
+    def get_float64(self, offset: int = 0) -> float:
+        """Return the little-endian 64-bit float at ``offset``. Raise IndexError outside the message."""
 
 
 class Header(Protocol):

@@ -116,8 +116,8 @@ class LoggingErrorHandler:
     When the error log does not take an error, its text goes to the fallback stream. Both ways are bounded, see
     :class:`Throttle`; how many errors were left out is said once there is room again, and by :meth:`close`.
 
-    A flood of errors must not hide the first one of another kind, by type and by the line that raised it. Where there
-    is no room for its text it gets a line, from room that the first ones of kinds have for themselves: 573 lines, then
+    A flood of errors must not hide the first one of another kind, by type and by the line that raised it. Without
+    room for its text it gets a line, from room that the first ones of kinds have for themselves: 573 lines, then
     40 per second. Clients cannot use that up, as code alone makes kinds.
 
     Args:

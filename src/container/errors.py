@@ -249,7 +249,9 @@ class ArchiveError(ContainerError):
     """
 
     GENERIC = 0
+    """The code of an error without a code of its own."""
     STORAGE_SPACE = 11
+    """The code of an archive without usable space."""
 
     def __init__(self, message: str, *, code: int = 0, correlation_id: int = -1) -> None:
         super().__init__(message)

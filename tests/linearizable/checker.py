@@ -82,7 +82,7 @@ def check(path: Path, *, limit_s: float = LIMIT_S, lines: int = 40) -> Verdict:
 
     Raises:
         NoCheckerError: as :func:`build`.
-        ValueError: it is no history; the text says in which line.
+        ValueError: it is not a history; the text names the line.
     """
     command = [str(build()), "-seconds", str(limit_s), "-lines", str(lines), str(path)]
     found = subprocess.run(command, capture_output=True, text=True)

@@ -36,7 +36,7 @@ class Operation:
     return_ns: int | None = None
     """None while it is under way, and where its outcome is unknown."""
     was_done: bool = True
-    """False where it surely was not done, and so is no part of the history."""
+    """False if it was certainly not done, and so does not belong to the history."""
 
     def line(self) -> str:
         """Its line of the file."""

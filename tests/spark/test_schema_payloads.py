@@ -385,11 +385,11 @@ def test_messages_of_each_other_that_make_too_many_fields_are_refused() -> None:
         (record(("a", {"type": "fixed", "name": "F", "size": 0})), "the type shop.F has a size of 0"),
         (record(("a", {"type": "fixed", "name": "F", "size": -1})), "the type shop.F has a size of -1"),
         (record(("a", {"type": "fixed", "name": "F", "size": "3"})), "the type shop.F has a size of '3'"),
-        (record(("a", "missing")), "is no Avro schema"),
+        (record(("a", "missing")), "not an Avro schema"),
         (record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 39})), "decimal(39, 0) cannot be"),
         ("int", "is not the schema of a record"),
         ([record(("a", "int"))], "is not the schema of a record"),
-        ({"type": "record"}, "is no Avro schema"),
+        ({"type": "record"}, "not an Avro schema"),
     ],
 )
 def test_what_cannot_be_columns_of_avro_is_refused(tmp_path: Path, schema: Any, message: str) -> None:

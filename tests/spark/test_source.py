@@ -80,7 +80,7 @@ def test_messages_are_rows_with_the_fields_of_the_log(spark: SparkSession, membe
     assert all(row.committed and row.error is None for row in rows)
     # A partition for each term and segment: the second term begins in the middle of the second of four segments.
     assert frame.rdd.getNumPartitions() == 4
-    assert "Where the message ends" in frame.schema["log_position"].metadata["comment"]
+    assert "End of the message" in frame.schema["log_position"].metadata["comment"]
 
 
 def test_a_query_with_filters_gives_what_it_gives_without_push_down(spark: SparkSession, member: WrittenMember) -> None:

@@ -136,7 +136,9 @@ def test_round_trips_are_measured_by_interval_and_nothing_is_made_up() -> None:
         (0, 0, 0, None, None, None, 70.0, 70.0),
     ]
     assert "median 2.5 ms, 99 % within 70 ms, at most 70 ms, of 4 answered requests" in _round_trip_text(some)
-    assert _round_trip_text([]) == ("How long clients waited is not known: a log has no times of requests and answers.")
+    assert _round_trip_text([]) == (
+        "The waiting times of clients are not known: a log has no times of requests and answers."
+    )
     assert "Round trip (ms)" not in drawn(picture_of(bins(2), terms(1), []))[0]
 
 

@@ -265,7 +265,7 @@ class ReportingService(ClusteredService):
                 sys.exit(6)
             if way == "raise":
                 raise RuntimeError("in the child")
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what it reports from here on is no report of the member
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # later reports are not the member's
             return []
         code, lines = child.outcome()
         return [code, *lines]

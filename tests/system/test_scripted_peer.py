@@ -208,7 +208,7 @@ def test_what_is_not_for_them_leaves_members_of_upstreams_as_they_are(trio: Trio
     assert leader.is_leader
     assert leader.commit_position == follower.commit_position == committed
     assert not any(ack_error in each for each in module_errors(follower))
-    # A vote request is no such message: whoever asks, upstream's leader begins an election.
+    # A vote request is not such a message: whoever asks, upstream's leader begins an election.
     fields = {
         "log_leadership_term_id": term_id,
         "log_position": committed,

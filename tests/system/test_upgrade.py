@@ -33,7 +33,7 @@ def cluster(parts: Parts) -> Iterator[LocalCluster]:
 
 
 class Passing(EgressListener):
-    """Drops what is no answer to a request: that the new rules hold."""
+    """Drops all but answers to requests: messages that the new rules hold."""
 
     def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
         assert buffer == b"rules 2"

@@ -57,7 +57,7 @@ class Confused(EgressListener):
 
 
 class Unsure(ControlledEgressListener):
-    """A number that is no action."""
+    """A number that is not an action."""
 
     def on_message(  # wrong: Return type "int"
         self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header

@@ -487,7 +487,7 @@ class ClusterBackupMachine:
                     self._on_session_event(fields)
             if self._transport.nano_time() >= deadline_ns:
                 what = "it was not reached" if message is not None else "it was asked and does not answer"
-                came = "" if stray is None else f"; what has come is no answer: {stray}"
+                came = "" if stray is None else f"; received something else: {stray}"
                 raise TimedOutError(f"{what} within {limit_ns / 1e9:g} s{came}")
             yield
 

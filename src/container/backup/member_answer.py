@@ -59,7 +59,7 @@ def read_answer(fields: dict[str, Any]) -> MemberAnswer:
 
     Raises:
         ClusterError: the member does not say which one it is (upstream before 1.44).
-        CodecError: its snapshots are no set, or it names what cannot be.
+        CodecError: its snapshots are not a set, or a value in it is impossible.
         ConfigurationError: its list of members is invalid.
     """
     member_id, text = fields["member_id"], fields["cluster_members"].decode("ascii", "replace")

@@ -118,7 +118,7 @@ def _parser(program: str) -> tuple[argparse.ArgumentParser, Collection[str]]:
     words.add_parser("archive", help="run an archive next to a media driver", add_help=False)
     words.add_parser("backup", help="keep a copy of a cluster's log and snapshots away from it", add_help=False)
     words.add_parser("consensus-module", help="run the consensus module of a member", add_help=False)
-    words.add_parser("client", help="send messages to a cluster, measure it, show its messages", add_help=False)
+    words.add_parser("client", help="send messages to a cluster, measure it or show its messages", add_help=False)
     words.add_parser("pipeline", help="build tables, audits and replays from recordings, on Spark", add_help=False)
     words.add_parser("replay", help="run a service over a recorded log here, with a debugger", add_help=False)
     words.add_parser("check", help="find mistakes that let replicas of a service diverge", add_help=False)

@@ -13,6 +13,7 @@ from container.transport.message_buffer import BufferClaim
 from container.transport.streams import FragmentHandler, Publication, Subscription
 
 SESSION_HEADER_LENGTH: int
+"""Length of the header that the client puts in front of each message, in bytes."""
 
 class ClientState(enum.IntEnum):
     """Whether a client has a leader to send to (upstream's ``AeronCluster.State``)."""

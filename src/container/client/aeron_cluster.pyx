@@ -128,6 +128,14 @@ cdef class AeronCluster(FragmentHandler):
 
     **A message that is accepted is not yet processed**, and may be lost when the leader changes: only the
     service's answer proves it.
+
+    Attributes:
+        context: the settings of the connect (ClientContext).
+        cluster_session_id: the session's id (int); -1 in a pool whose first session is lost.
+        leadership_term_id: the id of the leadership term (int).
+        leader_member_id: the id of the leader (int).
+        new_leader_timeout_ns: maximum time without a leader before the client closes itself, in nanoseconds (int).
+        close_reason: the reason why the session is closed, or about to be (str); None before.
     """
 
     def __init__(self, *arguments, **settings):

@@ -74,10 +74,15 @@ class AdminResponse(NamedTuple):
     """The cluster's answer to an admin request; OK means accepted, not done."""
 
     correlation_id: int
+    """The id of the request."""
     request_type: AdminRequestType | int
+    """The type of the request; a plain int for one of a later version."""
     response_code: AdminResponseCode | int
+    """The outcome; a plain int for one of a later version."""
     message: str
+    """The reason for an outcome other than OK."""
     payload: bytes
+    """Further data of the answer."""
 
 
 class _AdminKey(int):

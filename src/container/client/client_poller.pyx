@@ -69,7 +69,8 @@ _LOGGER = logging.getLogger("container.client")
 cdef class EgressMessage:
     """A message of the service: ``payload`` (bytes), sent at cluster time ``timestamp`` (int).
 
-    ``missed`` (int) is how many messages were dropped between the one before and this one because there was no room.
+    ``missed`` (int) is the number of messages dropped before this one because there was no room. ``is_over`` (bool) is
+    True for a message that was read although there was no room, to reach later events.
     """
 
     cdef readonly bytes payload

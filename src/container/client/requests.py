@@ -190,7 +190,7 @@ class Deadlines[T]:
 class RequestTable:
     """The requests in flight of one client, or of all sessions of a pool, in the order in which they were sent.
 
-    ``correlate`` returns the key of the request that a payload answers, None if it is no reply. ``resend``
+    ``correlate`` returns the key of the request that a payload answers, None if it is not a reply. ``resend``
     is for requests that do not say whether they may be sent again.
 
     One thread at a time uses it. An asyncio client has two: see :meth:`defer`.

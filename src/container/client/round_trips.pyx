@@ -31,7 +31,7 @@ cdef class RoundTrips(PythonEgressHandler):
     cdef readonly Py_ssize_t window
     cdef readonly Py_ssize_t sent
     cdef readonly Py_ssize_t received
-    cdef readonly Py_ssize_t others             # messages that are no answer, or not the one that is due
+    cdef readonly Py_ssize_t others             # messages other than the answer that is due
     cdef int64_t* _times_ns                     # when each was sent; once answered, how long that took
     cdef uint8_t* _message
     cdef Clock _clock

@@ -86,6 +86,15 @@ cdef class PooledSession:
     """One session of a :class:`SessionPool`, made by :meth:`SessionPool.open`.
 
     When it is lost the pool connects it again, with a new :attr:`cluster_session_id`: see :meth:`SessionPool.connect`.
+
+    Attributes:
+        pool: the pool that opened it (SessionPool).
+        listener: the receiver of its egress: its own, or the one of the pool's context.
+        credentials_supplier: the supplier of its credentials, or None.
+        cluster_session_id: the session's id (int); -1 while it is not connected.
+        sessions: the number of sessions with the cluster it has had so far (int).
+        close_reason: the reason why it is closed (str); None before.
+        error: the exception that explains why it is not connected; None while it is, and before the first attempt ends.
     """
 
     cdef readonly SessionPool pool
@@ -175,6 +184,12 @@ cdef class SessionPool(FragmentHandler):
 
     **One thread uses a pool** and its sessions, as with AeronCluster. **Call :meth:`poll` often.** The listener of the
     context receives for all sessions, by their ids, except those that have a listener of their own.
+
+    Attributes:
+        cluster: the client with the streams that all sessions share (AeronCluster).
+        policy: the pauses between attempts to connect again (ReconnectPolicy).
+        max_connecting: the maximum number of connects under way (int).
+        close_reason: the reason why the pool is closed (str); None before.
     """
 
     cdef readonly AeronCluster cluster          # has the streams, and a session that is nobody's: the first

@@ -119,7 +119,7 @@ class Silence:
         self._failures += 1
 
     def judge(self, *, term: int, is_connected: bool, probe_term: int, now_ns: int) -> Verdict:
-        """Fate of the session of ``term``, as the probe has one of ``probe_term``: ask until it is no WAIT."""
+        """Fate of the session of ``term``, as the probe has one of ``probe_term``: ask until it is not WAIT."""
         if is_connected and (term == probe_term or (self._has_others and probe_term < term)):
             self._needless += 1
             self._needless_ns = now_ns

@@ -8,8 +8,8 @@ MAX_LABEL_LENGTH = 380  # bytes of a counter's record (upstream: CountersReader.
 def bounded_label(name: str, client_text: str, rest: str) -> str:
     """A label ``<name><client_text><rest>`` of at most 380 characters.
 
-    ``client_text`` is what a client says of itself: it is what gives way when there is no room, and whatever in it is
-    no printable ASCII becomes a question mark.
+    ``client_text`` is the client's own description. It is cut to fit, and characters other than printable ASCII become
+    question marks.
     """
     room = max(0, MAX_LABEL_LENGTH - len(name) - len(rest))
     return name + "".join(each if " " <= each <= "~" else "?" for each in client_text[:room]) + rest

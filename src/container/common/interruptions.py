@@ -33,7 +33,7 @@ def keep(error: BaseException) -> None:
 def _raised_by(error: BaseException) -> signal.Signals | None:
     """The signal whose handler is among the calls that raised an error.
 
-    Python's own handler of SIGINT is no such call: its KeyboardInterrupt is one that no statement has raised.
+    Python's own handler of SIGINT is not such a call: no statement has raised its KeyboardInterrupt.
     """
     codes: set[CodeType] = set()
     trace, is_raised_by_statement = error.__traceback__, False

@@ -55,7 +55,7 @@ def load_object(path: str, setting: str) -> Any:
     for name in names.split("."):
         try:
             found = getattr(found, name)
-        except Exception:  # also of a name that is no text in UTF-8
+        except Exception:  # also for a name that is not UTF-8
             raise ConfigurationError(
                 f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}"
                 f"{_hint(module_name) or f': {_nearest(name, found)}'}"

@@ -129,7 +129,7 @@ cdef class ClusterMember:
         return self.protocol_version != NULL_VALUE and self.was_upstream
 
     cpdef bint names_far_term_again(self, int64_t term_id) noexcept:
-        """Note a term that is out of reach; whether it named one before that was no newer: that is no damage then."""
+        """Note a term out of reach; return whether it named one before that was no newer: then it is not damage."""
         cdef bint is_again = NULL_VALUE < self._far_term_id <= term_id
         self._far_term_id = term_id
         return is_again
@@ -307,7 +307,7 @@ cdef class ClusterMembers:
     def differences(self, str text not None):
         """Where another list of members, as in ``cluster_members``, differs from this one (list of str).
 
-        Nothing where it is no list: who knows what later versions say there.
+        Nothing for an invalid list: later versions may send something else there.
         """
         cdef ClusterMember member, other
         cdef dict others = None

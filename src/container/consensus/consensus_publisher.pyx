@@ -62,7 +62,7 @@ cdef class ConsensusPublisher:
         self._member_id = members.this_member.id
         text = members.encode().encode("ascii", "replace")
         self._canvass = bytearray(CANVASS_POSITION_ENCODED_LENGTH)
-        if len(text) <= MAX_LIST_LENGTH:        # it is no reason to lose the message
+        if len(text) <= MAX_LIST_LENGTH:        # not a reason to lose the message
             self._canvass += text
         self._others = members.others()
         self._pending = [None] * len(self._others)

@@ -544,7 +544,7 @@ class Election:
         """Whether one vote against a candidate counts more than a quorum of votes for it, as upstream's rule is.
 
         Nobody else may lead in the place of one that is appointed, and a member with a log of a newer term, which no
-        quorum has, would refuse it for ever. Not beside members of upstream's: what they count is no proof of a quorum.
+        quorum has, would refuse it for ever. Not beside members of upstream's: their count does not prove a quorum.
         """
         return self._settings.appointed_leader_id == NULL_VALUE or any(
             member.was_upstream for member in self._members.members

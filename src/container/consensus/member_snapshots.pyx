@@ -215,7 +215,7 @@ cdef class MemberSnapshots:
         self._on_error(error)
         self._on_error(ClusterEvent(f"failed to take snapshot: {message_of(error)}"))
         self._fail(message_of(error))
-        self._termination.check_archive(error)  # no space for a snapshot is no end while there is some for the log
+        self._termination.check_archive(error)  # no space for a snapshot does not end it while the log has some
 
     cdef int _end(self) except -1:
         self._sessions.refresh_activity()

@@ -37,7 +37,7 @@ cdef enum:
     PROTOCOL_VERSION = 0 << 16 | 3 << 8
     MAX_PRINCIPAL_LENGTH = 4096
     STILL_SHARE = 2                     # a member that did not look at its sessions for half their time-out stood still
-    MAX_WAITING = 1_000                 # clients that wait to be told no, or for an answer that is no session
+    MAX_WAITING = 1_000                 # clients that wait for a refusal, or for an answer without a session
     MAX_CONNECTING = 32                 # how many egress publications the driver is asked for at a time
     MAX_TOLD = MAX_WAITING // 2         # former sessions that hear of their end at a time: half is for who comes
     REFUSAL_TERM_LENGTH = 64 * 1024

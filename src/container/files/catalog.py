@@ -47,21 +47,37 @@ class RecordingDescriptor:
     """A recording as the catalog has it; positions are log positions, times epoch milliseconds, -1 for none."""
 
     control_session_id: int
+    """The id of the session with the archive that asked for the recording."""
     correlation_id: int
+    """The correlation id of that request."""
     recording_id: int
+    """The id of the recording, unique in its archive."""
     start_timestamp: int
+    """The time of the start, in epoch milliseconds."""
     stop_timestamp: int
+    """The time of the stop, in epoch milliseconds; -1 while the recording is active, and after a crash."""
     start_position: int
+    """The position of the first byte."""
     stop_position: int
+    """The position behind the last byte; -1 while the recording is active, and after a crash."""
     initial_term_id: int
+    """The id of the stream's first term."""
     segment_file_length: int
+    """The length of each segment file, in bytes."""
     term_buffer_length: int
+    """The length of a term, in bytes."""
     mtu_length: int
+    """The maximum length of a packet, in bytes."""
     session_id: int
+    """The id of the publication's session."""
     stream_id: int
+    """The id of the stream."""
     stripped_channel: str
+    """The channel without parameters that do not identify the stream."""
     original_channel: str
+    """The channel as it was requested."""
     source_identity: str
+    """The address of the sender, or ``aeron:ipc``."""
 
     def layout(self) -> dict[str, int]:
         """Return what a reader of its frames needs to know."""

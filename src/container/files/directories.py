@@ -1,4 +1,4 @@
-"""Directories of a member's files that are no local ones: what opens files gives these the names of files."""
+"""Remote directories of a member's files: their names pass through the calls that open files."""
 
 from __future__ import annotations
 

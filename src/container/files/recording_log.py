@@ -75,18 +75,27 @@ class RecordingLogEntry:
     entry_index: int
     """Its place in the file, counted with removed ones."""
     recording_id: int
+    """The id of the log's or the snapshot's recording."""
     leadership_term_id: int
+    """The id of the leadership term."""
     term_base_log_position: int
+    """The position at which the term begins."""
     log_position: int
     """The end of a term, -1 while it is open; the position that a snapshot represents."""
     timestamp: int
+    """The cluster time of the entry, in the cluster's time unit."""
     service_id: int
+    """The service of a snapshot; -1 for the consensus module and for a term."""
     entry_type: int
+    """The type: 0 a term, 1 a snapshot, 2 a standby's snapshot."""
     is_valid: bool
+    """False for an invalidated entry, which recovery ignores."""
     archive_endpoint: str | None = None
+    """The endpoint of the archive of a standby's snapshot; ``None`` for other entries."""
 
     @property
     def is_term(self) -> bool:
+        """True for a term of any validity."""
         return self.entry_type == ENTRY_TYPE_TERM
 
     @property
@@ -936,7 +945,7 @@ class RecordingLog:
 
     def _write_again(self) -> None:
         """Write what the file has over itself, its length too, so that the next force has to bring it to the disk."""
-        self._file.set_length(self._end + LOG_ENTRY_ALIGNMENT)  # zeros are no entry
+        self._file.set_length(self._end + LOG_ENTRY_ALIGNMENT)  # zeros are not an entry
         self._file.set_length(self._end)
         self._write(self._file.read(self._end, 0), 0)
 

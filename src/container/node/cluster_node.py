@@ -190,7 +190,7 @@ class ClusterNode:
             ConfigurationError: a bad setting, no service, a directory that cannot be made, or one that has the log of
                 another member or of a cluster of other members.
             AeronError, MarkFileError: another node runs on the directory; or something was killed there less than 10
-                seconds ago that was no node of this machine.
+                seconds ago that was not a node of this machine.
             ClusterError: a port cannot be had, or a part ended while it started; the cause is the failure of the first
                 that did, unless ``record_error_messages`` is false.
             TimedOutError: there is no leader in time.

@@ -17,7 +17,7 @@ class MarkFile(Facts):
     """A mark file: of a consensus module, a backup, or a service."""
 
     path: str
-    """Where the file is."""
+    """Path of the file."""
     component: str
     """CONSENSUS_MODULE, CONTAINER (a service), BACKUP, STANDBY or UNKNOWN."""
     state: str
@@ -49,7 +49,7 @@ class MarkFile(Facts):
     cluster_id: int
     """Its cluster."""
     header_length: int
-    """Where its error log begins."""
+    """Offset of its error log, in bytes."""
     error_buffer_length: int
     """Bytes of its error log."""
     error_count: int
@@ -74,7 +74,7 @@ class NodeState(Facts):
     candidate_term_id: int | None
     """That term; null for none."""
     log_position: int | None
-    """How far its log went then."""
+    """End of its log then."""
     timestamp_ms: int | None
     """When."""
 
@@ -119,7 +119,7 @@ class LogEntry(Facts):
     leadership_term_id: int
     """The term."""
     term_base_log_position: int
-    """Where the term begins."""
+    """Log position at which the term begins."""
     log_position: int | None
     """A term's end, null while it is open; a snapshot's position."""
     timestamp: int
@@ -136,7 +136,7 @@ class RecordingLog(Facts):
     path: str
     """The file."""
     is_sorted: bool
-    """Whether the file has them in this order."""
+    """True if the file has them in this order."""
     entries: list[LogEntry]
     """All entries."""
 
@@ -164,7 +164,7 @@ class PlanSnapshot(Facts):
     leadership_term_id: int
     """Its term."""
     term_base_log_position: int
-    """Where that term begins."""
+    """Log position at which that term begins."""
     log_position: int
     """The position that it represents."""
     timestamp: int
@@ -181,13 +181,13 @@ class PlanLog(Facts):
     leadership_term_id: int
     """The last term."""
     term_base_log_position: int
-    """Where that begins."""
+    """Log position at which that term begins."""
     log_position: int | None
-    """Where that ends, null while it is open."""
+    """End of that term; null while it is open."""
     start_position: int
     """From where it would be replayed."""
     stop_position: int | None
-    """Where the recording ends by the catalog; null while it is recorded, and after a crash."""
+    """End of the recording by the catalog; null while it is recorded, and after a crash."""
     initial_term_id: int
     """Initial term id of the recording."""
     term_buffer_length: int
@@ -206,7 +206,7 @@ class RecoveryPlan(Facts):
     last_leadership_term_id: int | None
     """The last term; null without a log."""
     last_term_base_log_position: int
-    """Where that begins."""
+    """Log position at which that term begins."""
     appended_log_position: int
     """Up to where the log is recorded; upstream has -1 while it is recorded and after a crash."""
     committed_log_position: int
@@ -221,7 +221,7 @@ class ErrorRecord(Facts):
     """A distinct error."""
 
     count: int
-    """How often it was seen."""
+    """Number of occurrences."""
     first_ms: int
     """When first."""
     last_ms: int
@@ -256,11 +256,11 @@ class ClusterMember(Facts):
     member_id: int
     """Its id."""
     is_leader: bool
-    """Whether it leads."""
+    """True for the leader."""
     leadership_term_id: int | None
     """Its term."""
     log_position: int | None
-    """How far its log goes; null where the node does not say."""
+    """End of its log; null where the node does not say."""
     behind: int | None
     """Bytes that the leader's log is longer; null unless the leader was asked, to which all say how far they are."""
     time_of_last_append_ns: int | None
@@ -294,7 +294,7 @@ class Leadership(Facts):
     """`is-leader`: whether a node leads its cluster."""
 
     is_leader: bool
-    """Whether it leads, and its election is over."""
+    """True if it leads and its election is over."""
     member_id: int | None
     """The node."""
     role: str | None
@@ -311,7 +311,7 @@ class BackupQuery(Facts):
     delay_ms: int
     """In how many milliseconds that is; negative when it is over."""
     has_changed: bool
-    """Whether it was set now."""
+    """True if this command set it."""
 
 
 class ControlResult(Facts):
@@ -320,7 +320,7 @@ class ControlResult(Facts):
     action: str
     """The action asked for."""
     is_done: bool
-    """Whether the node has done it, not only begun."""
+    """True if the node has finished the action."""
     member_id: int | None
     """The node."""
     state: str | None
@@ -332,7 +332,7 @@ class ControlResult(Facts):
     errors: list[ErrorLog]
     """Errors that came meanwhile."""
     duration_ms: int
-    """How long it took."""
+    """Duration, in milliseconds."""
 
 
 class SnapshotSession(Facts):
@@ -343,13 +343,13 @@ class SnapshotSession(Facts):
     correlation_id: int | None
     """The client's connect request; null in a service's snapshot."""
     opened_log_position: int | None
-    """Where it was opened; null in a service's snapshot."""
+    """Log position at which it was opened; null in a service's snapshot."""
     close_reason: str | None
     """Why it is being closed; null while it is open."""
     response_stream_id: int
-    """Where it is answered."""
+    """Stream of its answers."""
     response_channel: str
-    """Where it is answered."""
+    """Channel of its answers."""
     principal: str | None
     """Identity of the client, in hexadecimal digits; null in the consensus module's snapshot."""
 
@@ -459,7 +459,7 @@ class Counters(Facts):
     driver_pid: int
     """Its process."""
     is_driver_alive: bool
-    """Whether it has shown a sign of life lately; counters of a dead one stay as they were."""
+    """True if it has shown a sign of life lately; counters of a dead one keep their values."""
     counters: list[Counter]
     """In the order of their ids."""
 
@@ -501,9 +501,9 @@ class LossEntry(Facts):
     """Loss on one stream."""
 
     observation_count: int
-    """How often."""
+    """Number of observed losses."""
     total_bytes_lost: int
-    """How much."""
+    """Bytes lost in all."""
     first_ms: int
     """When first."""
     last_ms: int
@@ -610,7 +610,7 @@ class Status(Facts):
     activity_timestamp_ms: int | None
     """Last sign of life of its consensus module; null after an orderly end and while it starts."""
     is_driver_alive: bool
-    """Whether its media driver shows signs of life."""
+    """True if its media driver shows signs of life."""
     archive: str
     """State of its archive, as in `describe`; unknown without one beside or below."""
     archive_activity_timestamp_ms: int | None
@@ -630,7 +630,7 @@ class Status(Facts):
     commit_position: int | None
     """Up to where the log is committed."""
     log_start_position: int | None
-    """Where the log begins in its archive: what is in front of that was deleted."""
+    """Start of the log in its archive; older parts were deleted."""
     recorded_position: int | None
     """Up to where its archive has recorded the log."""
     control_toggle: str | None
@@ -638,7 +638,7 @@ class Status(Facts):
     snapshot_count: int | None
     """Snapshots since its start."""
     snapshots_retained: int | None
-    """How many snapshots it keeps, and the log from the oldest of them on; 0: all. Null when it does not run."""
+    """Number of snapshots that it keeps, with the log from the oldest on; 0: all. Null when it does not run."""
     last_snapshot: LogEntry | None
     """The snapshot that a start would load."""
     consensus_module_errors: int | None
@@ -659,7 +659,7 @@ class Health(Facts):
     check: str
     """live, ready or leader."""
     is_healthy: bool
-    """Whether all that it needs is so."""
+    """True if it meets all needs of the check."""
     reasons: list[str]
     """Needs that are not met, a sentence each."""
     member_id: int | None
@@ -669,7 +669,7 @@ class Health(Facts):
     role: str | None
     """As in `status`."""
     waited_ms: int
-    """How long it took to become healthy, or until the time limit."""
+    """Time until it became healthy, or until the time limit."""
 
 
 class Recording(Facts):
@@ -688,9 +688,9 @@ class Recording(Facts):
     stop_timestamp_ms: int | None
     """When it ended; null while it is recorded, and after a crash."""
     start_position: int
-    """Where it begins."""
+    """Start of the recording."""
     stop_position: int | None
-    """Where it ends by the catalog; null while it is recorded, and after a crash."""
+    """End by the catalog; null while it is recorded, and after a crash."""
     recorded_position: int | None
     """Up to where it is recorded; null where the files do not say."""
     initial_term_id: int
@@ -712,7 +712,7 @@ class Recording(Facts):
     original_channel: str
     """The channel as it was asked for."""
     source_identity: str
-    """Where it came from."""
+    """Address of the sender, or `aeron:ipc`."""
 
 
 class Recordings(Facts):
@@ -742,7 +742,7 @@ class VerifiedRecording(Facts):
     recording_id: int
     """Its id."""
     is_intact: bool
-    """Whether nothing is wrong with it."""
+    """True if nothing is wrong with it."""
     verified_from: int
     """From which position on frames were read."""
     verified_to: int
@@ -759,7 +759,7 @@ class Verification(Facts):
     archive_dir: str
     """Its directory."""
     is_intact: bool
-    """Whether nothing is wrong at all."""
+    """True if nothing is wrong with any recording."""
     recordings: list[VerifiedRecording]
     """In the order of the catalog."""
 
@@ -778,11 +778,11 @@ class Deletion(Facts):
     recording_id: int | None
     """The recording whose beginning was to go; null for snapshots."""
     start_position: int | None
-    """Where that begins now."""
+    """Its start now."""
     deleted_segments: int
     """Its segment files that are gone."""
     freed_bytes: int
-    """How much less of the disk the archive's recordings take."""
+    """Disk space that the archive's recordings no longer take, in bytes."""
 
 
 class Frame(Facts):
@@ -791,7 +791,7 @@ class Frame(Facts):
     recording_id: int
     """Its recording."""
     position: int
-    """Where it begins."""
+    """Position at which the frame begins."""
     frame_length: int
     """Bytes with its header."""
     type: str
@@ -816,11 +816,11 @@ class LogMessage(Facts):
     """`log`: a message of the cluster's log; with `--json` one on each line."""
 
     log_position: int
-    """Where it ends: what a service sees as position."""
+    """End of the message: what a service sees as position."""
     begin_position: int
-    """Where it begins."""
+    """Log position at which the message begins."""
     is_committed: bool
-    """Whether it is certain that a majority has it; an election may remove what is not."""
+    """True if a majority certainly has it; an election may remove the others."""
     message: str
     """Its name in Aeron's schema, or unknown."""
     template_id: int

@@ -55,7 +55,7 @@ def read_errors(cluster_dir: Path, problems: list[str]) -> list[ErrorLog]:
 
 
 def _errors_of_archive(path: Path, no_node: NoFactsError, problems: list[str]) -> list[ErrorLog]:
-    """The errors of an archive that is no node's, and of its media driver."""
+    """The errors of an archive outside of a node, and of its media driver."""
     try:
         mark = read_archive_mark(find_archive_dir(path))
     except NoFactsError:

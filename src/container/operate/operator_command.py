@@ -261,12 +261,12 @@ def _add_timeout(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=_TIMEOUT_S,
         metavar="SECONDS",
-        help=f"maximum seconds to wait until it is done (default: {_TIMEOUT_S:g})",
+        help=f"maximum seconds to wait for the result (default: {_TIMEOUT_S:g})",
     )
 
 
 def _add_yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before files are changed or deleted")
+    parser.add_argument("--yes", "-y", action="store_true", help="change or delete files without asking")
 
 
 def _add_validate(parser: argparse.ArgumentParser) -> None:
@@ -299,7 +299,7 @@ def _add_health(parser: argparse.ArgumentParser) -> None:
         "(default: ready)",
     )
     parser.add_argument(
-        "--timeout", type=_seconds, default=0.0, metavar="SECONDS", help="wait for it up to this time (default: 0)"
+        "--timeout", type=_seconds, default=0.0, metavar="SECONDS", help="maximum seconds to wait for it (default: 0)"
     )
 
 
@@ -323,21 +323,21 @@ def _add_checksum(parser: argparse.ArgumentParser) -> None:
         "--checksum",
         choices=("none", "crc32", "crc32c"),
         default="none",
-        help="checksum that the archive records with each frame, to be checked (default: none)",
+        help="checksum to verify in each recorded frame (default: none)",
     )
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     _add_recordings(parser)
     _add_checksum(parser)
-    parser.add_argument("--last-segment", action="store_true", help="read the last segment file of each alone")
+    parser.add_argument("--last-segment", action="store_true", help="read only the last segment file of each recording")
 
 
 def _add_dump(parser: argparse.ArgumentParser) -> None:
     _add_recordings(parser)
     _add_checksum(parser)
     parser.add_argument(
-        "--from", dest="begin", type=_count, metavar="POSITION", help="only frames from this position on"
+        "--from", dest="begin", type=_count, metavar="POSITION", help="only frames at this position or later"
     )
     parser.add_argument("--limit", type=_count, metavar="N", help="maximum number of frames of each recording")
 
@@ -588,9 +588,9 @@ WORDS: dict[str, Word] = {
     "describe": Word("show who owns a node's directory, and whether it is alive", _describe, is_watched=True),
     "pid": Word("print the process id of a node", _pid),
     "list-members": Word("ask a running node for the members of its cluster", _list_members, _add_timeout, True),
-    "is-leader": Word("answer whether a node leads its cluster, by the exit code as well", _is_leader, is_watched=True),
+    "is-leader": Word("print whether a node leads its cluster, and exit with 0 if so", _is_leader, is_watched=True),
     "snapshot": Word("ask the leader for a snapshot of the cluster", _act("snapshot"), _add_timeout),
-    "suspend": Word("ask the leader to take no messages until `resume`", _act("suspend"), _add_timeout),
+    "suspend": Word("ask the leader to accept no messages until `resume`", _act("suspend"), _add_timeout),
     "resume": Word("ask the leader to resume a suspended cluster", _act("resume"), _add_timeout),
     "shutdown": Word("ask the leader to end the cluster after a snapshot", _act("shutdown"), _add_timeout),
     "abort": Word("ask the leader to end the cluster without a snapshot", _act("abort"), _add_timeout),
@@ -622,7 +622,7 @@ WORDS: dict[str, Word] = {
     "archive verify": Word("check recordings, and change nothing", _archive_verify, _add_verify, variables=_ARCHIVE),
     "archive dump": Word("print the frames of recordings", _archive_dump, _add_dump, variables=_ARCHIVE),
     "archive delete-snapshots": Word(
-        "delete all snapshots of a node but the N newest",
+        "delete all snapshots of a node except the N newest",
         _archive_delete_snapshots,
         _add_delete_snapshots,
     ),

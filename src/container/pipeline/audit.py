@@ -46,34 +46,53 @@ class MemberSummary(msgspec.Struct):
     """One member as the audit found it."""
 
     name: str
+    """The member's name in the report."""
     member_id: int | None
+    """The member's id; ``None`` if its files do not have one."""
     path: str
+    """The path with which the member was named."""
     archive_dir: str
+    """The directory of its archive."""
     recording_id: int
+    """The id of the log's recording."""
     start_position: int
+    """The log position at which the recording begins."""
     recorded_position: int
+    """The log position at which the recording ends."""
     committed_position: int
+    """The end of the committed part of its log."""
     snapshot_positions: list[int]
+    """The log positions of its valid snapshots."""
 
 
 class TermSummary(msgspec.Struct):
     """A leadership term of the log."""
 
     leadership_term_id: int
+    """The id of the term."""
     term_base_log_position: int
+    """The log position at which the term begins."""
     leader_member_id: int | None
+    """The id of the leader; ``None`` if the log does not have it."""
     timestamp: int | None
+    """The cluster time of its beginning; ``None`` if the log does not have it."""
 
 
 class AuditReport(msgspec.Struct, kw_only=True):
     """The result of an audit, as it is written as JSON."""
 
     version: int = 1
+    """The version of the report's format."""
     verdict: State
+    """The worst state of all checks: ``pass``, ``warn`` or ``fail``."""
     members: list[MemberSummary]
+    """The members that were compared."""
     ticks_per_second: int
+    """The units of cluster time in a second."""
     checks: list[Check]
+    """The checks, in the order of :data:`CHECKS`."""
     terms: list[TermSummary]
+    """The leadership terms of the log."""
     open_sessions: list[tuple[int, int]]
     """Log positions, and how many sessions were open from there on."""
     timer_lateness: list[int]

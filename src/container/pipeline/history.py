@@ -388,8 +388,7 @@ def check_snapshots(
     ]
     findings += _missing(entries, members)
     rows = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
-    # Damaged rows are no items, and reported below. A row of a catalog alone belongs to a service that it does not
-    # name.
+    # Damaged rows are not items; they are reported below. A row of a catalog alone belongs to an unnamed service.
     items = rows.where("item is not null and is_valid is not null")
     # Members that have the snapshot at all must have each of its items.
     holders = items.groupBy(*_SNAPSHOT_KEY).agg(f.collect_set("member_key").alias("holders"))

@@ -239,7 +239,7 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
     """The rows of a table that :func:`ingest` made, with ``cluster`` as text.
 
     Raises:
-        ContainerError: it is no such table, or it has no rows yet.
+        ContainerError: it is not such a table, or it has no rows yet.
     """
     manifest = read_manifest(table)
     if manifest is None:

@@ -121,14 +121,21 @@ class Manifest(msgspec.Struct, kw_only=True):
     """The manifest of a table, kept in its file ``_manifest.json``."""
 
     version: int = _VERSION
+    """The version of the manifest's format."""
     cluster: str
+    """The name of the cluster in the table."""
     view: str
+    """The view whose rows the table has."""
     decoder: str | None
+    """The decoder of payloads; ``None`` without one."""
     members: dict[str, MemberPositions]
+    """The position up to which each member was read, by its key."""
     table_format: str = PARQUET
+    """The format of the table: ``parquet``, ``delta`` or ``iceberg``."""
     table: str | None = None
     """The name of a table that is not in this directory."""
     partition_by: tuple[str, ...] = PARTITION_COLUMNS
+    """The columns that divide the table."""
     columns: list[TableColumn] = []
     """Columns of the files, without those of the directories; files that are older than a column do not have it."""
     query_id: str | None = None
@@ -136,9 +143,13 @@ class Manifest(msgspec.Struct, kw_only=True):
     batch_id: int = -1
     """The last micro-batch that is in here."""
     file_count: int = 0
+    """The number of data files."""
     row_count: int = 0
+    """The number of rows."""
     error_row_count: int = 0
+    """The number of rows that report damage."""
     partitions: list[TablePartition] = []
+    """The partitions, each with its counts and positions."""
     moving: Batch | None = None
     """The batch that was on its way into the table when this was written."""
     base_snapshot_id: int | None = None

@@ -32,13 +32,13 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     """The parser of what follows ``aeron-cluster pipeline``; its result has ``command``, to be called with it."""
     parser = make(
         prog=program,
-        description="Pipelines over what clusters recorded, on Spark. A PATH is the directory of a member (with its "
+        description="Run pipelines over clusters' recordings, on Spark. A PATH is the directory of a member (with its "
         "cluster and archive directories below), its cluster directory, its archive directory, or a place to which it "
         "was shipped; it may be a URL such as s3://bucket/member-0, and a pattern.",
     )
     parser.add_argument("--master", metavar="URL", help="Spark's master, such as spark://host:7077 (default: local[*])")
     parser.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark; may be given again"
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark; may be repeated"
     )
     add_log_level(parser, "warning", "least severe level that is logged")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -190,7 +190,9 @@ def _add_ingest(words: Any) -> None:
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
     parser.add_argument("--decoder", metavar="DECODER", help="decoder of payloads, as the source's option decoder")
     parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, polling every S seconds")
-    parser.add_argument("--max-bytes-per-batch", metavar="SIZE", help="bytes of log in a micro-batch, such as 256m")
+    parser.add_argument(
+        "--max-bytes-per-batch", metavar="SIZE", help="maximum bytes of log in a micro-batch, such as 256m"
+    )
     _add_mode(parser)
     parser.set_defaults(word="ingest")
 
@@ -474,7 +476,9 @@ def _diff(spark: SparkSession, options: argparse.Namespace) -> None:
 
 
 def _add_analytics(words: Any) -> None:
-    parser = _add_word(words, "analytics", "rates, sizes, sessions, timers and leaders as tables and plots", _analytics)
+    parser = _add_word(
+        words, "analytics", "write rates, sizes, sessions, timers and leaders as tables and plots", _analytics
+    )
     parser.add_argument(
         "--out", required=True, type=path, metavar="DIR", help="directory of the tables and report.html"
     )
@@ -493,7 +497,7 @@ def _analytics(spark: SparkSession, options: argparse.Namespace) -> None:
 
 
 def _add_ship(words: Any) -> None:
-    about = "copy the committed log and the snapshots of a member to where other hosts read them"
+    about = "copy a member's committed log and snapshots to a place that other hosts can read"
     text = f"{about[0].upper()}{about[1:]}."
     parser: argparse.ArgumentParser = words.add_parser("ship", help=about, description=text)
     parser.add_argument("paths", nargs=1, metavar="PATH", help="directory of a member, on this machine")

@@ -89,7 +89,7 @@ class Report:
             f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
             f"<style>{_STYLE}</style></head><body>\n<h1>{title}</h1>\n{parts}\n</body></html>\n",
             encoding="utf-8",
-            errors="replace",  # paths of members may have bytes that are no text
+            errors="replace",  # paths of members may have bytes that are not text
         )
         return path
 

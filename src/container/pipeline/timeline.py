@@ -98,7 +98,9 @@ class RoundTrip(NamedTuple):
     """A request that a client measured: when it was sent, in microseconds since 1970, and how long the answer took."""
 
     at: int
+    """The time when the request was sent, in microseconds since 1970."""
     micros: int
+    """The time until the answer, in microseconds."""
 
 
 def timeline(rows: DataFrame, terms: DataFrame, open_before: int = 0) -> DataFrame:
@@ -443,7 +445,7 @@ def _lateness_text(timers: DataFrame) -> str:
 
 def _round_trip_text(round_trips: Sequence[RoundTrip]) -> str:
     if not round_trips:
-        return "How long clients waited is not known: a log has no times of requests and answers."
+        return "The waiting times of clients are not known: a log has no times of requests and answers."
     micros = sorted(one.micros for one in round_trips)
     late = micros[min(len(micros) - 1, len(micros) * 99 // 100)]
     return (

@@ -61,7 +61,7 @@ cdef class FrameReader:
     cdef int _position_bits_to_shift
     cdef int64_t _first_segment_position
     # The open segment file and the block of it in memory.
-    cdef object _remote             # what reads the segment files that are no local ones; None where they are
+    cdef object _remote             # what reads remote segment files; None for local ones
     cdef bint _is_remote
     cdef object _remote_error       # why it could not read last
     cdef bytes _directory

@@ -762,7 +762,7 @@ cdef class FrameReader:
         A recording whose end the catalog does not know ends as the archive finds it at its start: where nothing is
         written, or before a last frame of which perhaps not all was written: :attr:`torn_position` is where that ends,
         else -1. An archive writes one frame behind the other into a file of zeros, so zeros with anything behind them
-        are no end. Behind a damaged frame the walk continues at the next one, and where a file cannot be opened it ends
+        are not its end. Behind a damaged frame the walk continues at the next one. If a file cannot be opened it ends
         at the limit, so that the damage lies within the recorded range and a reader finds it. Raise
         RecordingUnavailableError where a file cannot be read: it may end anywhere then.
         """

@@ -126,7 +126,9 @@ class Member:
     cluster_dir: str | None
     """The directory of the recording log; ``None`` when only an archive was given."""
     archive_dir: str
+    """The directory of the archive, or its URL."""
     member_id: int | None
+    """The member's id; ``None`` if it is not known."""
     recording_id: int | None = None
     """The recording to take for the log; ``None`` to find it."""
     _: KW_ONLY
@@ -516,8 +518,8 @@ def open_member(
             a JSON object.
 
     Raises:
-        ConfigurationError: ``committed`` is not one of these, ``storage_options`` is no JSON object, or the URL is of a
-            file system that is not known.
+        ConfigurationError: ``committed`` is not one of these, ``storage_options`` is not a JSON object, or the URL
+            names an unknown file system.
         ImportError: the package of a URL's file system is not installed.
         RecordingUnavailableError: there is no such directory, it cannot be read, or it has no archive.
         RecordingError: it has several archives or cluster directories.

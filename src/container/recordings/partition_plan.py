@@ -90,11 +90,15 @@ class Partition:
     """A part of a view that can be read by itself, anywhere where the member's files can be read."""
 
     member: Member
+    """The member whose files have the rows."""
     view: str
+    """The view, one of :data:`~container.recordings.VIEWS`."""
     mode: str
+    """The reaction to damage: ``strict`` raises, ``permissive`` returns a row for it."""
     source: str
     """Where its rows come from: ``log``, ``recording_log``, ``catalog``, ``snapshot``, or ``failure`` for none."""
     descriptor: RecordingDescriptor | None = None
+    """The descriptor of the recording; ``None`` for a source other than ``log``."""
     begin_position: int = 0
     """Messages of the log that begin from here …"""
     end_position: int = 0
@@ -102,6 +106,7 @@ class Partition:
     recorded_position: int = 0
     """Where the recording ended when the plan was made."""
     committed_position: int = 0
+    """The end of the committed part of the log when the plan was made."""
     leadership_term_id: int | None = None
     """The term by the recording log; ``None`` where that is not known."""
     snapshots: tuple[Snapshot, ...] = ()

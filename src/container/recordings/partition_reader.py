@@ -114,7 +114,7 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: Bat
             if result < 0:
                 error = decoder.failure_error()
                 _check_what_was_read(partition, filters)
-                # Where one thing is damaged, what follows is no election's work: looking again would take long.
+                # Behind damage, a mismatch is not an election's work: looking again would take long.
                 may_be_truncated = may_be_truncated and _was_truncated(partition, error)
                 if may_be_truncated:
                     result, error = _READ_END, None

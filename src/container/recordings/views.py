@@ -35,8 +35,8 @@ TIME = "timestamp"
 
 MEMBER_ID = Column("member_id", "int32", "The member whose files the row was read from; null where no file says it.")
 
-_LOG_POSITION = Column("log_position", "int64", "Where the message ends in the log: what a service sees as position.")
-_BEGIN_POSITION = Column("begin_position", "int64", "Where the message's first frame begins in the log.")
+_LOG_POSITION = Column("log_position", "int64", "End of the message in the log: what a service sees as position.")
+_BEGIN_POSITION = Column("begin_position", "int64", "Log position at which the message's first frame begins.")
 _TERM = Column("leadership_term_id", "int64", "The leadership term that the message names.")
 _TIMESTAMP = Column("timestamp", "int64", "Cluster time of the message, in the cluster's time unit.")
 EVENT_TIME = Column(
@@ -49,14 +49,14 @@ _CLOSE_REASON = Column("close_reason", "string", "CLIENT_ACTION, SERVICE_ACTION 
 _RESPONSE_STREAM = Column("response_stream_id", "int32", "The stream on which the session is answered.")
 _RESPONSE_CHANNEL = Column("response_channel", "string", "The channel, with the endpoint, on which it is answered.")
 _PRINCIPAL = Column("encoded_principal", "binary", "The client's identity, as the authenticator found it.")
-_TERM_BASE = Column("term_base_log_position", "int64", "Where the leadership term begins in the log.")
+_TERM_BASE = Column("term_base_log_position", "int64", "Log position at which the leadership term begins.")
 _LEADER = Column("leader_member_id", "int32", "The member that leads.")
 _LOG_SESSION = Column("log_session_id", "int32", "The Aeron session of the leader's log publication.")
 _TIME_UNIT = Column("time_unit", "string", "Unit of timestamps: MILLIS, MICROS or NANOS.")
 _APP_VERSION = Column("app_version", "int32", "The application's version: major << 16, minor << 8, patch.")
 _PAYLOAD_LENGTH = Column("payload_length", "int32", "Bytes of the payload.")
 _COMMITTED = Column(
-    "committed", "bool", "Whether it is certain that a majority has the message; an election may remove what is not."
+    "committed", "bool", "True if a majority certainly has the message; an election may remove the others."
 )
 _ERROR = Column(
     "error", "string", "Null, or in mode permissive what could not be read, with file, offset and log position."
@@ -71,8 +71,8 @@ _END = (_COMMITTED, _ERROR)
 FRAMES = View(
     "A frame of the log, padding included.",
     (
-        Column("log_position", "int64", "Where the frame ends, aligned to 32 bytes."),
-        Column("begin_position", "int64", "Where the frame begins."),
+        Column("log_position", "int64", "End of the frame, aligned to 32 bytes."),
+        Column("begin_position", "int64", "Position at which the frame begins."),
         Column("leadership_term_id", "int64", "The leadership term by the recording log; null without one."),
         Column("frame_length", "int32", "Header and payload in bytes, not aligned; of padding up to its end."),
         Column("version", "int32", "Version of the frame's header."),
@@ -163,9 +163,9 @@ TERMS = View(
         Column("source", "string", "log or recording_log."),
         Column("leadership_term_id", "int64", "The leadership term."),
         _TERM_BASE,
-        Column("end_log_position", "int64", "Where it ends, by the recording log; null while it is open."),
-        Column("begin_position", "int64", "Where the message that opens the term begins (log)."),
-        Column("log_position", "int64", "Where that message ends (log)."),
+        Column("end_log_position", "int64", "End of the term by the recording log; null while it is open."),
+        Column("begin_position", "int64", "Start of the message that opens the term (log)."),
+        Column("log_position", "int64", "End of that message (log)."),
         Column("timestamp", "int64", "Cluster time when it was opened or entered, in the cluster's time unit."),
         EVENT_TIME,
         Column("leader_member_id", "int32", "The member that leads (log)."),
@@ -175,7 +175,7 @@ TERMS = View(
         Column("entry_index", "int32", "The entry's place in the recording log."),
         Column("is_valid", "bool", "False when the entry was invalidated (recording log)."),
         _RECORDING_ID,
-        Column("committed", "bool", "Whether a majority is certain to have the message that opens the term (log)."),
+        Column("committed", "bool", "True if a majority certainly has the message that opens the term (log)."),
         _ERROR,
     ),
 )
@@ -203,14 +203,14 @@ SNAPSHOTS = View(
         Column("cluster_session_id", "int64", "The client's session; also of a pending message."),
         Column("correlation_id", "int64", "A session's connect request, or a timer's id."),
         Column("deadline", "int64", "Deadline of a timer, in the cluster's time unit."),
-        Column("opened_log_position", "int64", "Where a CLUSTER_SESSION was opened."),
+        Column("opened_log_position", "int64", "Log position at which a CLUSTER_SESSION was opened."),
         *_CLIENT,
         Column("next_session_id", "int64", "The consensus module's next client session."),
         Column("next_service_session_id", "int64", "The next message of a service to its cluster."),
         Column("log_service_session_id", "int64", "The last message of a service in the log."),
         Column("pending_message_capacity", "int32", "Bytes of pending messages; of Java with padding: members differ."),
         Column("pending_service_id", "int32", "The service whose pending messages a tracker counts."),
-        Column("appended_log_position", "int64", "Where a pending message is in the log, not yet committed."),
+        Column("appended_log_position", "int64", "Log position of a pending message that is not yet committed."),
         _TIME_UNIT,
         _APP_VERSION,
         Column("payload", "binary", "Bytes of a pending message or of the service's own data; of UNKNOWN all of it."),
@@ -241,8 +241,8 @@ RECORDINGS = View(
         Column("start_timestamp", "int64", "Epoch milliseconds."),
         Column("event_time", TIME, "The start timestamp as a time in UTC."),
         Column("stop_timestamp", "int64", "Epoch milliseconds; null while it is recorded, and after a crash."),
-        Column("start_position", "int64", "Where it begins."),
-        Column("stop_position", "int64", "Where it ends; null while it is recorded, and after a crash."),
+        Column("start_position", "int64", "Start of the recording."),
+        Column("stop_position", "int64", "End of the recording; null while it is recorded, and after a crash."),
         Column("initial_term_id", "int32", "The Aeron term id at position 0."),
         Column("segment_file_length", "int32", "Bytes of a segment file."),
         Column("term_buffer_length", "int32", "Bytes of an Aeron term."),
@@ -253,7 +253,7 @@ RECORDINGS = View(
         Column("correlation_id", "int64", "That client's request."),
         Column("stripped_channel", "string", "The channel without what does not matter for recording."),
         Column("original_channel", "string", "The channel as it was asked for, of the first session."),
-        Column("source_identity", "string", "Where the recorded stream came from."),
+        Column("source_identity", "string", "Address of the recorded stream's sender, or `aeron:ipc`."),
         _ERROR,
     ),
 )
@@ -271,7 +271,9 @@ _BY_NAME = {
 }
 
 VIEWS = tuple(_BY_NAME)
+"""The names of all views."""
 LOG_VIEWS = tuple(name for name, view in _BY_NAME.items() if view.is_log)
+"""The names of the views whose rows come from the log."""
 
 
 def view_of(name: str) -> View:

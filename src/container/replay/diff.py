@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DIFF_COLUMNS = (
-    Column("log_position", "int64", "Where the message ends in the log that both services were called with."),
+    Column("log_position", "int64", "End in the log of the message that both services were called with."),
     Column("timestamp", "int64", "Cluster time of that message, in the cluster's time unit."),
     Column("kind", "string", "Kind of difference, as in a replay: EGRESS, SCHEDULE_TIMER, STATE_HASH and so on."),
     Column(
@@ -58,7 +58,7 @@ DIFF_COLUMNS = (
     Column("other_state_hash", "string", "The hash of the other service's state."),
     Column("error", "string", "Error of the first service."),
     Column("other_error", "string", "Error of the other service."),
-    Column("state_difference", "string", "Where the states differ, or why they cannot be compared."),
+    Column("state_difference", "string", "The place where the states differ, or why they cannot be compared."),
 )
 """The columns of the rows of a comparison."""
 

@@ -56,7 +56,7 @@ REPLAY_COLUMNS = (
         "string",
         "EGRESS, SERVICE_MESSAGE, SCHEDULE_TIMER, CANCEL_TIMER, CLOSE_SESSION, STATE_HASH, ERROR or WARNING.",
     ),
-    Column("log_position", "int64", "Where the message ends in the log that the service was called with."),
+    Column("log_position", "int64", "End in the log of the message that the service was called with."),
     Column("sequence", "int32", "Counts the rows of that message from 0, in the order in which the service made them."),
     Column("timestamp", "int64", "Cluster time of that message, in the cluster's time unit."),
     Column("cluster_session_id", "int64", "The client that an EGRESS goes to, or that CLOSE_SESSION asks to close."),
@@ -98,12 +98,15 @@ class RecordedSnapshot:
     """A snapshot of a service in a member's archive."""
 
     descriptor: RecordingDescriptor
+    """The descriptor of the snapshot's recording."""
     end_position: int
     """Where its recording ends."""
     log_position: int
     """The log position that it represents."""
     leadership_term_id: int
+    """The id of the leadership term at that position."""
     timestamp: int
+    """The cluster time at that position, in the cluster's time unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,15 @@ class ReplaySegment:
     """A part of the log that can be replayed by itself, anywhere where the member's files can be read."""
 
     member: Member
+    """The member whose log is replayed."""
     service_id: int
+    """The id of the service whose snapshots are used."""
     descriptor: RecordingDescriptor
     """Descriptor of the log."""
     begin_position: int
+    """The log position at which the segment begins."""
     end_position: int
+    """The log position at which the segment ends."""
     committed_position: int
     """Up to where the log was known to be committed when the plan was made."""
     begin_snapshot: RecordedSnapshot | None
@@ -131,8 +138,11 @@ class TakenSnapshot:
     """A snapshot that a service took in a replay."""
 
     log_position: int
+    """The log position that it represents."""
     leadership_term_id: int
+    """The id of the leadership term at that position."""
     timestamp: int
+    """The cluster time at that position, in the cluster's time unit."""
     messages: tuple[bytes, ...]
     """All of it: markers, sessions, and the service's own messages behind the end marker."""
 
@@ -569,7 +579,7 @@ class _Run:
             yield self._arrow.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def close(self) -> None:
-        """End the service, and close the files; what it still sends is no row."""
+        """End the service, and close the files; messages that it still sends become no rows."""
         self._rows.close()
         try:
             self._agent.close()

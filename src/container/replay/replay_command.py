@@ -163,7 +163,7 @@ def stopping(make: Callable[[], object], position: int, debuggers: list[Debugger
     The debuggers are appended to ``debuggers``; one that is quit ends its service.
 
     Raises:
-        ConfigurationError: what is made is no :class:`~container.api.ClusteredService` in Python.
+        ConfigurationError: the object made is not a :class:`~container.api.ClusteredService` in Python.
     """
 
     is_due = True
@@ -172,7 +172,7 @@ def stopping(make: Callable[[], object], position: int, debuggers: list[Debugger
         service = make()
         if not isinstance(service, ClusteredService):
             raise ConfigurationError(
-                f"break-at={position}: {type(service).__qualname__} is no ClusteredService in Python"
+                f"break-at={position}: {type(service).__qualname__} is not a ClusteredService in Python"
             )
         original: type[ClusteredService] = type(service)
         cluster: Cluster | None = None

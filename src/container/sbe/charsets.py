@@ -93,7 +93,7 @@ _AS_JAVA: dict[str, dict[int, Any]] = dict.fromkeys(("cp037", "cp500", "cp1026",
 )
 _AS_JAVA |= {"big5": _BIG5, "big5hkscs": _BIG5, "gb18030": _GB18030}
 
-# Marks of the order of bytes that are no text.
+# Byte order marks; they are not part of the text.
 _MARKS = {"utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)}
 _OWN_MARK = {"utf-32-le": codecs.BOM_UTF32_LE, "utf-32-be": codecs.BOM_UTF32_BE}
 

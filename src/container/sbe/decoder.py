@@ -157,7 +157,7 @@ class SbeDecoder:
         return found
 
     def _spread(self, arrays: list[pa.Array], number: int, rows: int) -> list[pa.Array]:
-        """The arrays with a null for each payload that is no such message."""
+        """The arrays with a null for each payload that is not such a message."""
         count = self._walk.entry_count(number)
         if count == rows:
             return arrays

@@ -19,7 +19,7 @@ type Member = Number | Enum | Choices | Text | Composite
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """A longer file is not a schema, and neither are longer ones together that include each other."""
 FILES_MAX = 1_000
-"""More files that are included are no schema; one that is included twice counts twice."""
+"""A schema may include at most this many files; one that is included twice counts twice."""
 DEPTH_MAX = 16
 """Groups in groups, and composites in composites, at most."""
 FIELDS_MAX = 100_000
@@ -154,14 +154,23 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Path of its file."""
     schema_id: int
+    """The id of the schema."""
     version: int
+    """The version of the schema."""
     is_big_endian: bool
+    """True if numbers are big-endian."""
     block_length: Number
+    """The field of the header with the length of the block."""
     template_id: Number
+    """The field of the header with the id of the message."""
     schema_of_message: Number
+    """The field of the header with the schema id of the message."""
     version_of_message: Number
+    """The field of the header with the version of the message."""
     header_size: int
+    """The length of the header, in bytes."""
     messages: tuple[Message, ...]
+    """The messages, in the order of the file."""
 
 
 def read_schema(path: str) -> Schema:
@@ -186,7 +195,7 @@ def read_schema(path: str) -> Schema:
     except ConfigurationError:
         raise
     except ElementTree.ParseError as error:
-        raise ConfigurationError(f"schema {path}: is no XML: {error}") from None
+        raise ConfigurationError(f"schema {path}: not XML: {error}") from None
     except ElementInclude.FatalIncludeError as error:
         raise ConfigurationError(f"schema {path}: {error}") from None
     except OSError as error:

@@ -8,7 +8,7 @@ from container.errors import PublicationUnavailableError
 
 
 cdef int check_publication_result(int64_t result, Publication publication) except -1:
-    """Raise PublicationUnavailableError for a result after which offering again is no use; upstream's texts."""
+    """Raise PublicationUnavailableError for a result after which offering again is useless; with upstream's texts."""
     if result == NOT_CONNECTED:
         raise PublicationUnavailableError(f"publication is not connected: {publication!r}")
     if result == CLOSED:

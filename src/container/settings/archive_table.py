@@ -90,11 +90,11 @@ class ArchiveSettings:
     aeron_library: str | None = shared.AERON_LIBRARY
     driver_timeout_ms: int = shared.DRIVER_TIMEOUT_MS
     is_control_channel_enabled: bool = flag_field(
-        "aeron.archive.control.channel.enabled", "Service for clients of other machines.", True
+        "aeron.archive.control.channel.enabled", "If true, serve clients on other machines.", True
     )
     control_channel: str | None = text_field(
         "aeron.archive.control.channel",
-        "Channel of requests over the network; must be given where it is enabled.",
+        "Channel of requests over the network; must be given unless it is disabled.",
         None,
         is_udp_channel,
         "a UDP channel, such as aeron:udp?endpoint=localhost:8010",
@@ -114,7 +114,7 @@ class ArchiveSettings:
     )
     control_term_buffer_length: int = number_field(
         "aeron.archive.control.term.buffer.length",
-        "Length of a term of the streams of requests and responses, where a client gives none.",
+        "Term length of the streams of requests and responses, unless the client sets one.",
         _MIN_TERM_LENGTH,
         _MIN_TERM_LENGTH,
         _MAX_TERM_LENGTH,
@@ -123,12 +123,12 @@ class ArchiveSettings:
     )
     control_term_buffer_sparse: bool = flag_field(
         "aeron.archive.control.term.buffer.sparse",
-        "Whether the files of these terms may have holes, where a client does not say.",
+        "If true, the term files of these streams are sparse, unless the client sets otherwise.",
         True,
     )
     control_mtu_length: int = number_field(
         "aeron.archive.control.mtu.length",
-        "Longest packet of these streams, where a client gives none.",
+        "Longest packet of these streams, unless the client sets one.",
         1408,
         32,
         65_504,
@@ -136,16 +136,18 @@ class ArchiveSettings:
         multiple_of=32,
     )
     is_recording_events_enabled: bool = flag_field(
-        "aeron.archive.recording.events.enabled", "Whether start, progress and stop of recordings are published.", False
+        "aeron.archive.recording.events.enabled",
+        "If true, publish the start, progress and stop of recordings.",
+        False,
     )
     recording_events_channel: str | None = channel_field(
         "aeron.archive.recording.events.channel",
-        "Channel on which they are published; must be given where they are.",
+        "Channel on which recording events are published; must be given if they are enabled.",
         None,
     )
     recording_events_stream_id: int = number_field(
         "aeron.archive.recording.events.stream.id",
-        "Stream on which they are published.",
+        "Stream on which recording events are published.",
         aeron_defaults.ARCHIVE_RECORDING_EVENTS_STREAM_ID,
         *INT32,
     )
@@ -163,7 +165,7 @@ class ArchiveSettings:
     )
     message_retry_attempts: int = number_field(
         "aeron.archive.message.retry.attempts",
-        "How often a request to another archive is offered.",
+        "Attempts to send a request to another archive.",
         aeron_defaults.ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
         1,
         INT32_MAX,
@@ -185,7 +187,7 @@ class ArchiveSettings:
     )
     file_io_max_length: int = number_field(
         "aeron.archive.file.io.max.length",
-        "How much is written or read at once.",
+        "Longest block that one write or read transfers.",
         1024**2,
         _MIN_TERM_LENGTH,
         _MAX_TERM_LENGTH,
@@ -194,7 +196,7 @@ class ArchiveSettings:
     )
     low_storage_space_threshold: int = number_field(
         "aeron.archive.low.storage.space.threshold",
-        "No recording is started or extended where there is no more usable space than that.",
+        "Usable space at or below which no recording is started or extended.",
         128 * 1024**2,
         0,
         _INT64[1],
@@ -216,7 +218,7 @@ class ArchiveSettings:
     )
     catalog_capacity: int = number_field(
         "aeron.archive.catalog.capacity",
-        "Length of the catalog's file at the beginning; it grows.",
+        "Initial length of the catalog's file; it grows.",
         1024**2,
         32,
         INT32_MAX,
@@ -224,14 +226,14 @@ class ArchiveSettings:
     )
     torn_frame: str = choice_field(
         "aeron.archive.torn.frame",
-        "How a start treats a last frame of a recording that a crash may have cut, or that may be whole. "
-        "`refuse` ends the start, as upstream does; `cut` removes the frame.",
+        "Action at start if a crash may have cut the last frame of a recording. `refuse` ends the start, as upstream "
+        "does; `cut` removes the frame.",
         REFUSE,
         (REFUSE, CUT),
     )
     record_checksum: str | None = setting_field(
         "aeron.archive.record.checksum",
-        "Checksum that is written into each frame that is recorded, and into the catalog.",
+        "Checksum written into each recorded frame and into the catalog.",
         None,
         allowed_text="CRC-32 or CRC-32C, or the name of upstream's class for it",
         choices=_CHECKSUM_NAMES,
@@ -239,7 +241,7 @@ class ArchiveSettings:
     )
     replay_checksum: str | None = setting_field(
         "aeron.archive.replay.checksum",
-        "Checksum that each frame must have that is replayed.",
+        "Checksum that each replayed frame must have.",
         None,
         allowed_text="CRC-32 or CRC-32C, or the name of upstream's class for it",
         choices=_CHECKSUM_NAMES,
@@ -253,7 +255,7 @@ class ArchiveSettings:
     )
     connect_timeout_ns: int = duration_field(
         "aeron.archive.connect.timeout",
-        "Time that a client may take to connect, to read a response, or to subscribe to a replay.",
+        "Time for a client to connect, to read a response, or to subscribe to a replay.",
         5_000_000_000,
         least=1_000_000,
     )
@@ -265,24 +267,24 @@ class ArchiveSettings:
     )
     replay_linger_timeout_ns: int = duration_field(
         "aeron.archive.replay.linger.timeout",
-        "Time in which an ended replay can still be read, if the client sets none.",
+        "Time for which an ended replay can still be read, unless the client sets one.",
         5_000_000_000,
         least=0,
     )
     error_buffer_length: int = shared.error_buffer_length_field("aeron.archive.error.buffer.length")
     threading_mode: str = setting_field(
         "aeron.archive.threading.mode",
-        "`SHARED`: the archive has a thread, which does everything. `INVOKER`: the caller's thread does.",
+        "`SHARED`: one thread of the archive does everything. `INVOKER`: the caller's thread does.",
         SHARED,
         allowed_text="SHARED or INVOKER; DEDICATED, upstream's default, is not offered: "
         "one thread does everything here",
         choices=(SHARED, INVOKER),
     )
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.archive.idle.strategy", "How the archive's thread idles when there is nothing to do."
+        "aeron.archive.idle.strategy", "Strategy of the archive's thread when there is no work."
     )
     conductor_cycle_threshold_ns: int = duration_field(
-        "aeron.archive.conductor.cycle.threshold", "Duty cycles that take longer are counted.", 100_000_000, least=0
+        "aeron.archive.conductor.cycle.threshold", "Duty cycles longer than this are counted.", 100_000_000, least=0
     )
     authenticator: str | None = shared.authenticator_field("aeron.archive.authenticator.supplier")
     authorisation_service: str | None = shared.authorisation_service_field(

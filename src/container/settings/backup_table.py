@@ -43,11 +43,11 @@ class BackupSettings:
     """
 
     cluster_id: int = number_field(
-        "aeron.cluster.id", "Id of the cluster of its driver that the backup counts as.", 0, *INT32
+        "aeron.cluster.id", "Cluster id under which the backup's counters appear in its driver.", 0, *INT32
     )
     cluster_consensus_endpoints: str | None = text_field(
         "aeron.cluster.consensus.endpoints",
-        "The consensus endpoints of the cluster's members, `,` between them; must be given.",
+        "Consensus endpoints of the cluster's members, separated by `,`; must be given.",
         None,
         allowed_text="host:port,host:port…",
         shown="must be given",
@@ -72,13 +72,13 @@ class BackupSettings:
     driver_timeout_ms: int = shared.DRIVER_TIMEOUT_MS
     consensus_channel: str | None = channel_field(
         "aeron.cluster.consensus.channel",
-        "Channel on which members answer the backup, with an endpoint of this machine that they reach; must be given.",
+        "Channel on which members answer the backup, with an endpoint of this machine they can reach; must be given.",
         None,
         shown="must be given",
     )
     consensus_stream_id: int = number_field(
         "aeron.cluster.consensus.stream.id",
-        "Stream of what backups ask for.",
+        "Stream of backups' requests.",
         aeron_defaults.CONSENSUS_STREAM_ID,
         *INT32,
     )
@@ -87,15 +87,15 @@ class BackupSettings:
     )
     catchup_endpoint: str | None = text_field(
         "aeron.cluster.backup.catchup.endpoint",
-        "Address of this machine to which a member's archive replays log and snapshots, as members reach it; the port "
-        "may be 0; must be given.",
+        "Address of this machine, as members reach it, to which a member's archive replays log and snapshots. The "
+        "port may be 0; must be given.",
         None,
         allowed_text="host:port",
         shown="must be given",
     )
     catchup_channel: str = channel_field(
         "aeron.cluster.backup.catchup.channel",
-        "Channel on which it does that; `catchup_endpoint` completes it.",
+        "Channel for that replay; `catchup_endpoint` completes it.",
         "aeron:udp?alias=backup|cc=cubic|so-sndbuf=512k|so-rcvbuf=512k|rcv-wnd=512k",
     )
     backup_interval_ns: int = duration_field(
@@ -109,19 +109,19 @@ class BackupSettings:
     )
     progress_timeout_ns: int = duration_field(
         "aeron.cluster.backup.progress.timeout",
-        "A copy that gets no further for longer is begun again.",
+        "Time without progress after which a copy starts again.",
         10 * _S,
         least=_MS,
     )
     cool_down_interval_ns: int = duration_field(
         "aeron.cluster.backup.cool.down.interval",
-        "Time to wait after a failure; another member is asked then.",
+        "Time to wait after a failure before asking another member.",
         30 * _S,
         least=0,
     )
     initial_replay_start: str = choice_field(
         "cluster.backup.initial.replay.start",
-        "From where the log is copied at first: from its beginning, or from the latest snapshot on.",
+        "Start of the first copy of the log: its beginning, or the latest snapshot.",
         BEGINNING,
         (BEGINNING, LATEST_SNAPSHOT),
     )
@@ -134,7 +134,7 @@ class BackupSettings:
     )
     archive_response_stream_id: int = number_field(
         "aeron.archive.control.response.stream.id",
-        "Stream of both archives' answers, to which `cluster_id * 100 + 100` is added for the backup's own.",
+        "Stream of both archives' answers; the backup's own adds `cluster_id * 100 + 100`.",
         aeron_defaults.ARCHIVE_RESPONSE_STREAM_ID,
         *INT32,
     )
@@ -157,11 +157,11 @@ class BackupSettings:
     )
     error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.error.buffer.length")
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.cluster.idle.strategy", "How its thread waits when there is nothing to do."
+        "aeron.cluster.idle.strategy", "Strategy of the backup's thread when there is no work."
     )
     credentials_supplier: str | None = object_path_field(
         "aeron.cluster.backup.credentials.supplier",
-        "Class whose objects prove who the backup is: `encoded_credentials()` and `on_challenge(challenge)`.",
+        "Class that supplies the backup's credentials: `encoded_credentials()` and `on_challenge(challenge)`.",
         shown="no credentials",
     )
 

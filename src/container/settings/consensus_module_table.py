@@ -70,7 +70,7 @@ class ConsensusModuleSettings:
     )
     cluster_members: str | None = text_field(
         "aeron.cluster.members",
-        "All members, `|` between them: id and endpoints for ingress, consensus, log, catch-up and archive; must be "
+        "All members, separated by `|`: id and endpoints for ingress, consensus, log, catch-up and archive; must be "
         "given.",
         None,
         allowed_text="id,host:port,host:port,host:port,host:port,host:port|…",
@@ -113,25 +113,25 @@ class ConsensusModuleSettings:
     )
     ingress_fragment_limit: int | None = number_field(
         "aeron.cluster.ingress.fragment.limit",
-        "Number of clients' frames read in one turn; as many as clients have streams, if they are more. On a "
-        "thread that parts share, timers, messages of services and their requests keep upstream's proportion to it.",
+        "Maximum number of clients' frames read in one turn, or the number of clients' streams if that is larger. On "
+        "a thread that parts share, timers and services' messages and requests keep upstream's proportion to it.",
         None,
         1,
         INT32_MAX,
         shown="50; 512 on a thread that parts share",
     )
     is_ipc_ingress_allowed: bool = flag_field(
-        "aeron.cluster.ingress.ipc.allowed", "Whether clients on the leader's machine may use `aeron:ipc`.", False
+        "aeron.cluster.ingress.ipc.allowed", "If true, clients on the leader's machine may use `aeron:ipc`.", False
     )
     egress_channel: str | None = channel_field(
         "aeron.cluster.egress.channel",
-        "Parameters that clients' egress channels get, whatever they ask for.",
+        "Parameters set on every client's egress channel; they override the client's own.",
         None,
     )
     egress_term_length_max: int = number_field(
         "aeron.cluster.egress.term.length.max",
-        "Term length that a client's egress channel has at most; one that asks for more gets this. An egress takes "
-        "three times as much memory, and messages of an eighth of it. A client that asks for none has the driver's "
+        "Maximum term length of a client's egress channel; a longer one is cut to this. An egress takes three times "
+        "as much memory, and its longest message is an eighth of a term. A client that sets none gets the driver's "
         "default.",
         1024**2,
         64 * 1024,
@@ -145,7 +145,7 @@ class ConsensusModuleSettings:
     )
     log_fragment_limit: int | None = number_field(
         "aeron.cluster.log.fragment.limit",
-        "Number of frames of the log that are read in one turn.",
+        "Maximum number of frames of the log read in one turn.",
         None,
         1,
         INT32_MAX,
@@ -153,7 +153,7 @@ class ConsensusModuleSettings:
     )
     is_log_control_enabled: bool = flag_field(
         "aeron.cluster.log.control.enable",
-        "Whether the log's control address is bound to the host of the member's log endpoint.",
+        "If true, bind the log's control address to the host of the member's log endpoint.",
         True,
     )
     control_channel: str = channel_field(
@@ -170,13 +170,13 @@ class ConsensusModuleSettings:
     )
     is_consensus_control_enabled: bool = flag_field(
         "aeron.cluster.consensus.control.enable",
-        "Whether the control address of the consensus publications is bound to the host of the member's consensus "
+        "If true, bind the control address of the consensus publications to the host of the member's consensus "
         "endpoint.",
         True,
     )
     consensus_stream_id: int = number_field(
         "aeron.cluster.consensus.stream.id",
-        "Stream of what backups and standbys ask for.",
+        "Stream of backups' and standbys' requests.",
         aeron_defaults.CONSENSUS_STREAM_ID,
         *INT32,
     )
@@ -207,7 +207,7 @@ class ConsensusModuleSettings:
     )
     archive_response_stream_id: int = number_field(
         "aeron.archive.control.response.stream.id",
-        "Stream of the archive's answers, to which `cluster_id * 100 + 100` is added.",
+        "Base of the stream of the archive's answers; `cluster_id * 100 + 100` is added.",
         aeron_defaults.ARCHIVE_RESPONSE_STREAM_ID,
         *INT32,
     )
@@ -223,8 +223,8 @@ class ConsensusModuleSettings:
     )
     leader_archive_control_channel: str = channel_field(
         "aeron.cluster.leader.archive.control.channel",
-        "Channel of requests to a leader's archive, of which medium and `interface` count; the leader's archive "
-        "endpoint completes it.",
+        "Channel of requests to a leader's archive. Only medium and `interface` count; the leader's archive endpoint "
+        "completes it.",
         "aeron:udp?term-length=64k",
     )
     follower_catchup_channel: str = channel_field(
@@ -237,7 +237,7 @@ class ConsensusModuleSettings:
         "aeron.cluster.max.sessions", "Maximum number of clients.", 10, 1, INT32_MAX
     )
     session_timeout_ns: int = duration_field(
-        "aeron.cluster.session.timeout", "A client that is silent for longer is given up.", 10 * _S, least=_MS
+        "aeron.cluster.session.timeout", "Silence after which a client's session is closed.", 10 * _S, least=_MS
     )
     leader_heartbeat_interval_ns: int = duration_field(
         "aeron.cluster.leader.heartbeat.interval",
@@ -246,16 +246,16 @@ class ConsensusModuleSettings:
         least=_MS,
     )
     leader_heartbeat_timeout_ns: int = duration_field(
-        "aeron.cluster.leader.heartbeat.timeout", "A leader that is silent for longer is gone.", 10 * _S, least=_MS
+        "aeron.cluster.leader.heartbeat.timeout", "Silence after which a leader is considered gone.", 10 * _S, least=_MS
     )
     startup_canvass_timeout_ns: int = duration_field(
         "aeron.cluster.startup.canvass.timeout",
-        "Time that a member that starts waits for all the others; at least twice `leader_heartbeat_timeout_ns`.",
+        "Time that a starting member waits for all the others; at least twice `leader_heartbeat_timeout_ns`.",
         60 * _S,
         least=_MS,
     )
     election_timeout_ns: int = duration_field(
-        "aeron.cluster.election.timeout", "Time that a ballot may take.", _S, least=_MS
+        "aeron.cluster.election.timeout", "Maximum duration of a ballot.", _S, least=_MS
     )
     election_status_interval_ns: int = duration_field(
         "aeron.cluster.election.status.interval",
@@ -268,7 +268,7 @@ class ConsensusModuleSettings:
     )
     termination_timeout_ns: int = duration_field(
         "aeron.cluster.termination.timeout",
-        "Time that a leader that ends waits for the other members.",
+        "Time that a terminating leader waits for the other members.",
         10 * _S,
         least=_MS,
     )
@@ -281,20 +281,20 @@ class ConsensusModuleSettings:
     )
     cluster_clock: str = setting_field(
         "aeron.cluster.clock",
-        "The unit of time of the log, of timers and of snapshots; a cluster keeps the one that it began with.",
+        "Unit of time of the log, timers and snapshots; it cannot change once the cluster has started.",
         "millis",
         allowed_text="millis, micros or nanos, or the name of upstream's class for it",
         choices=("millis", "micros", "nanos", *_CLOCKS),
     )
     wheel_tick_resolution_ns: int = duration_field(
         "aeron.cluster.wheel.tick.resolution",
-        "How exact the wheel of timers is; rounded up to a power of two.",
+        "Resolution of the timer wheel, rounded up to a power of two.",
         8 * _MS,
         least=_MS,
     )
     ticks_per_wheel: int = number_field(
         "aeron.cluster.ticks.per.wheel",
-        "Number of ticks of the wheel of timers.",
+        "Number of ticks of the timer wheel.",
         128,
         2,
         1 << 20,
@@ -302,12 +302,12 @@ class ConsensusModuleSettings:
     )
     is_standby_snapshot_accepted: bool = flag_field(
         "aeron.cluster.accept.standby.snapshots",
-        "Whether the recording log gets the snapshots that standbys have taken.",
+        "If true, add the snapshots that standbys take to the recording log.",
         False,
     )
     standby_snapshot_delay_ns: int = duration_field(
         "aeron.cluster.standby.snapshot.notification.processing.delay",
-        "How much later it gets them.",
+        "Delay before a standby's snapshot is added to the recording log.",
         0,
         least=0,
     )
@@ -329,13 +329,13 @@ class ConsensusModuleSettings:
     )
     error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.error.buffer.length")
     cycle_threshold_ns: int = duration_field(
-        "aeron.cluster.cycle.threshold", "Duty cycles that take longer are counted.", 100 * _MS, least=0
+        "aeron.cluster.cycle.threshold", "Duty cycles longer than this are counted.", 100 * _MS, least=0
     )
     snapshot_duration_threshold_ns: int = duration_field(
-        "aeron.cluster.total.snapshot.threshold", "Snapshots that take longer are counted.", _S, least=0
+        "aeron.cluster.total.snapshot.threshold", "Snapshots that take longer than this are counted.", _S, least=0
     )
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.cluster.idle.strategy", "How its thread idles when there is nothing to do."
+        "aeron.cluster.idle.strategy", "Strategy of the module's thread when there is no work."
     )
     authenticator: str | None = shared.authenticator_field("aeron.cluster.authenticator.supplier")
     authorisation_service: str | None = shared.authorisation_service_field(

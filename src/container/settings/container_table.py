@@ -141,16 +141,18 @@ class Settings:
     error_buffer_length: int = shared.error_buffer_length_field("aeron.cluster.service.error.buffer.length")
     record_error_messages: bool = flag_field(
         "aeron.cluster.service.error.messages",
-        "Whether error log and logger get the messages of exceptions, in which a service may put payloads. With false "
-        "they get type and stack: where it was raised. Events of the container keep their texts.",
+        "If true, the error log and the logger get the messages of exceptions, which may contain payloads. If false, "
+        "they get only type and stack. Events of the container keep their texts.",
         True,
     )
     is_responding_service: bool = flag_field(
-        "aeron.cluster.service.responder", "Whether the service answers clients: false makes no egress.", True
+        "aeron.cluster.service.responder",
+        "If true, the service can answer clients; if false, it creates no egress.",
+        True,
     )
     log_fragment_limit: int | None = number_field(
         "aeron.cluster.log.fragment.limit",
-        "Fragments of the log that one duty cycle handles at most; after 100 ms it takes no more.",
+        "Maximum number of the log's fragments handled in one duty cycle, which also ends after 100 ms.",
         None,
         1,
         INT32_MAX,
@@ -158,16 +160,19 @@ class Settings:
     )
     delegating_error_handler: str | None = object_path_field(
         "aeron.cluster.service.delegating.error.handler",
-        "Class whose instance gets each error first, and may pass it on to the error log.",
+        "Class whose instance receives each error first and may pass it on to the error log.",
     )
     cycle_threshold_ns: int = duration_field(
-        "aeron.cluster.service.cycle.threshold", "Duty cycles that take longer are counted.", 100_000_000, least=0
+        "aeron.cluster.service.cycle.threshold", "Duty cycles longer than this are counted.", 100_000_000, least=0
     )
     snapshot_duration_threshold_ns: int = duration_field(
-        "aeron.cluster.service.snapshot.threshold", "Snapshots that take longer are counted.", 1_000_000_000, least=0
+        "aeron.cluster.service.snapshot.threshold",
+        "Snapshots that take longer than this are counted.",
+        1_000_000_000,
+        least=0,
     )
     idle_strategy: str = shared.idle_strategy_field(
-        "aeron.cluster.idle.strategy", "How the agent idles when there is nothing to do."
+        "aeron.cluster.idle.strategy", "Strategy of the agent's thread when there is no work."
     )
     callback_error_policy: str = choice_field(
         "aeron.cluster.service.callback.error.policy",
@@ -178,7 +183,7 @@ class Settings:
     )
     cpu_affinity: int | None = number_field(
         "aeron.cluster.service.cpu.affinity",
-        "Number of the processor on which the agent's thread runs, and no other (Linux).",
+        "Processor to which the agent's thread is pinned (Linux).",
         None,
         0,
         1023,
@@ -186,7 +191,7 @@ class Settings:
     )
     timer_slack_ns: int | None = duration_field(
         "aeron.cluster.service.timer.slack",
-        "How late the system may wake the agent's thread when the idle strategy sleeps (Linux).",
+        "Longest delay with which the system may wake the agent's thread from an idle strategy's sleep (Linux).",
         None,
         shown="the system's: 50us",
     )
@@ -195,7 +200,7 @@ class Settings:
     )
     fallback_logger: str = choice_field(
         "aeron.fallback.logger",
-        "Where to print errors that do not fit in the error log.",
+        "Output for errors that do not fit in the error log.",
         "stderr",
         ("stderr", "stdout", "no_op"),
     )
@@ -285,7 +290,7 @@ _CONSENSUS_MODULE_HEAD = """
 
 Give a consensus module's settings to `ConsensusModule.launch()` and `aeron-cluster consensus-module`
 ([a consensus module without Java](consensus-module.md)) in the same ways. `AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE`
-names the file. Names and defaults are upstream's. Where a service reads the same variable, one value serves both. The
+names the file. Names and defaults are upstream's. If a service reads the same variable, one value serves both. The
 defaults of `AERON_CLUSTER_SNAPSHOT_STREAM_ID` differ: set it for neither, or by option.
 
 | setting | variable | default | allowed | meaning |

@@ -43,21 +43,21 @@ class DriverSettings:
 
     threading: str = choice_field(
         "aeron.threading.mode",
-        "Number of threads of the driver: one, two, three, or none, so that the node's thread runs it. A node with "
+        "Number of the driver's threads: one, two, three or none. With none the node's thread runs it. A node with "
         '`threading_mode = "DEDICATED"`, and Java\'s, take no `INVOKER`: their default is `SHARED`.',
         "INVOKER",
         ("SHARED", "SHARED_NETWORK", "DEDICATED", "INVOKER"),
     )
     term_buffer_length: int = _term_length_field(
-        "aeron.term.buffer.length", "Term length of UDP channels that give none."
+        "aeron.term.buffer.length", "Term length of UDP channels that set none."
     )
     ipc_term_buffer_length: int = _term_length_field(
-        "aeron.ipc.term.buffer.length", "Term length of IPC channels that give none."
+        "aeron.ipc.term.buffer.length", "Term length of IPC channels that set none."
     )
     term_buffer_sparse_file: bool = flag_field(
         "aeron.term.buffer.sparse.file",
-        "Whether a log buffer takes only the memory that is used of it. `aeron-cluster node` has false: it reserves "
-        "all, three times the term length, when a log buffer is made.",
+        "If true, a log buffer takes memory only as it is used. `aeron-cluster node` uses false: it reserves the whole "
+        "buffer, three times the term length, on creation.",
         True,
     )
     counters_buffer_length: int | None = number_field(
@@ -70,24 +70,25 @@ class DriverSettings:
         shown=_UPSTREAM,
     )
     mtu_length: int | None = _mtu_field(
-        "aeron.mtu.length", "Longest packet of UDP channels that give none. Each host on the way must carry it."
+        "aeron.mtu.length", "Longest packet of UDP channels that set none. Each host on the way must carry it."
     )
-    ipc_mtu_length: int | None = _mtu_field("aeron.ipc.mtu.length", "Longest frame of IPC channels that give none.")
+    ipc_mtu_length: int | None = _mtu_field("aeron.ipc.mtu.length", "Longest frame of IPC channels that set none.")
     receiver_io_vector_capacity: int | None = _vector_field(
-        "aeron.receiver.io.vector.capacity", "Packets that the driver receives at most by one call of the system."
+        "aeron.receiver.io.vector.capacity", "Maximum number of packets that the driver receives in one system call."
     )
     network_publication_max_messages_per_send: int | None = _vector_field(
-        "aeron.network.publication.max.messages.per.send", "Packets that a publication sends at most in a turn."
+        "aeron.network.publication.max.messages.per.send",
+        "Maximum number of packets that a publication sends in one turn.",
     )
     client_liveness_timeout_ns: int | None = duration_field(
-        "aeron.client.liveness.timeout", "A client that is silent for longer is dead.", None, shown=_UPSTREAM
+        "aeron.client.liveness.timeout", "Silence after which a client is considered dead.", None, shown=_UPSTREAM
     )
     image_liveness_timeout_ns: int | None = duration_field(
-        "aeron.image.liveness.timeout", "A stream that is silent for longer has ended.", None, shown=_UPSTREAM
+        "aeron.image.liveness.timeout", "Silence after which an image is closed.", None, shown=_UPSTREAM
     )
     publication_linger_timeout_ns: int | None = duration_field(
         "aeron.publication.linger.timeout",
-        "Time in which a closed publication can still be read.",
+        "Time for which a closed publication can still be read.",
         None,
         shown=_UPSTREAM,
     )

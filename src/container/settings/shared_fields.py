@@ -29,7 +29,7 @@ AERON_LIBRARY: Any = path_field(
 )
 DRIVER_TIMEOUT_MS: Any = number_field(
     "aeron.driver.timeout",
-    "Time to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
+    "Time to wait for the media driver. In the environment, a plain number of milliseconds: Aeron's C "
     "client reads the variable as well.",
     10_000,
     1,

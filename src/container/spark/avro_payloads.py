@@ -57,7 +57,9 @@ class AvroPayloads(RowDecoder):
             parsed = fastavro.parse_schema(schema)
             self._schema = fastavro.parse_schema(_without_logical_types(schema))
         except Exception as error:  # fastavro's own, and KeyError and TypeError where a schema lacks something
-            raise ConfigurationError(f"decoder={text!r}: is no Avro schema: {type(error).__name__}: {error}") from error
+            raise ConfigurationError(
+                f"decoder={text!r}: not an Avro schema: {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(parsed, dict) or parsed.get("type") != "record":
             raise ConfigurationError(f"decoder={text!r}: is not the schema of a record, whose fields become columns")
         try:

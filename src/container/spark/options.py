@@ -71,7 +71,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
     storage: StorageOptions | None = None
     """Options that fsspec passes to the file systems of URLs."""
     view: str = "messages"
+    """The view to read, one of :data:`container.recordings.VIEWS`."""
     mode: str = "strict"
+    """The reaction to damage: ``strict`` fails the query, ``permissive`` returns a row for it."""
     decoder: str | None = None
     """``package.module:name`` of a function or type that decodes payloads."""
     committed_only: bool = False

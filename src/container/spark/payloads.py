@@ -95,7 +95,7 @@ class _Record(NamedTuple):
         ]
 
     def arrays(self, values: list[Any]) -> list[pa.Array]:
-        """An array for each field, of values that are no TypedDict; AttributeError if one is None."""
+        """An array for each field, of values that are not a TypedDict; AttributeError if one is None."""
         columns = [list(map(attrgetter(name), values)) for name in self.names]
         return [
             conversion.array(_without_unset(cells) if name in self.may_be_unset else cells)

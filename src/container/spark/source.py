@@ -65,6 +65,7 @@ from container.spark.versions import (
 )
 
 FORMAT = "aeron.cluster"
+"""The name of the data source in Spark."""
 ERROR_COLUMN = "error"
 KEEPS_FILTERS_APART = hasattr(DataSourceReader, "pushLimit")
 """Whether this Spark keeps what was planned for a query's filters with that query. Those before it, 4.1 to 4.3, keep it

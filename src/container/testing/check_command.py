@@ -50,7 +50,7 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
         metavar="package.module:function",
         help="a function that takes a MemoryMember, and opens sessions and sends messages as your clients do",
     )
-    traffic.add_argument("--recording", metavar="DIR", help="directory of a member, whose recorded traffic is used")
+    traffic.add_argument("--recording", metavar="DIR", help="directory of a member: use its recorded traffic")
     parser.add_argument(
         "--payloads", metavar="FILE", type=Path, help="messages of your clients, one per line in hexadecimal"
     )
@@ -71,7 +71,7 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
         action="append",
         default=[],
         dest="pythons",
-        help="run the life on this interpreter as well, which needs this package, and compare states (repeatable)",
+        help="run the life on this interpreter too, and compare states; it needs this package (repeatable)",
     )
     parser.add_argument(
         "--memory-messages",

@@ -56,7 +56,7 @@ cdef int check_padding(Publication publication, int64_t position, size_t length)
 
 
 cdef str publication_result_name(int64_t result):
-    """Aeron's name of a result of an offer that is no position."""
+    """Aeron's name of a negative result of an offer."""
     if result == NOT_CONNECTED:
         return "NOT_CONNECTED"
     if result == BACK_PRESSURED:

@@ -40,8 +40,9 @@ def check_names(names, known):
 
 
 cdef class ArchiveClientContext:
-    """Where an archive is and how to talk to it (upstream's ``AeronArchive.Context``); checked when it is
-    made.
+    """The address of an archive and the settings of its client (upstream's ``AeronArchive.Context``).
+
+    They are checked when the context is made.
 
     ``control_channel`` and ``control_stream_id`` are what the archive listens to; ``response_channel`` and
     ``response_stream_id`` are what it answers on, and the latter must be this client's alone. Both channels are IPC if
@@ -49,8 +50,9 @@ cdef class ArchiveClientContext:
     ``term_buffer_length`` (bytes), ``term_buffer_sparse`` and ``mtu_length`` (bytes) are added to both
     channels where they do not say. Sparse log buffers, upstream's default here whatever the driver's is, turn a full
     ``/dev/shm`` into a SIGBUS of whoever writes. ``message_timeout_ns`` is the limit of a whole connect and of each
-    request. ``client_name`` is what the archive shows of this client. ``credentials_supplier`` has
-    ``encoded_credentials() -> bytes`` and ``on_challenge(bytes) -> bytes``, or is None.
+    request, and ``message_retry_attempts`` the number of attempts to send one. The archive shows ``client_name`` for
+    this client. ``credentials_supplier`` has ``encoded_credentials() -> bytes`` and ``on_challenge(bytes) -> bytes``,
+    or is None.
     """
 
     cdef readonly str control_channel

@@ -36,23 +36,30 @@ class RecordingSignal(IntEnum):
 
 
 class RecordingSignalEvent(NamedTuple):
-    """A signal of a recording; ids and position (bytes) are -1 where there is none.
-
-    ``correlation_id`` is that of the request that it comes of. ``signal`` is a plain int when it is a later version's.
-    """
+    """A signal of a recording; ids and position are -1 if there are none."""
 
     correlation_id: int
+    """The id of the request that caused the signal."""
     recording_id: int
+    """The id of the recording."""
     subscription_id: int
+    """The id of the archive's subscription."""
     position: int
+    """The position of the signal, in bytes."""
     signal: RecordingSignal | int
+    """The signal; a plain int for one of a later version."""
 
 
 class RecordingSubscriptionDescriptor(NamedTuple):
-    """Subscription of an archive for recording; ``stripped_channel`` is what the catalog keeps of it."""
+    """Subscription of an archive for recording."""
 
     control_session_id: int
+    """The id of the session that asked for the recording."""
     correlation_id: int
+    """The id of its request."""
     subscription_id: int
+    """The id of the subscription."""
     stream_id: int
+    """The id of the stream."""
     stripped_channel: str
+    """The channel as the catalog keeps it."""

@@ -105,7 +105,12 @@ cdef class Messages(FragmentHandler):
 
 
 cdef class Replay:
-    """A replay of a recording that is subscribed to; ``with`` closes it."""
+    """A replay of a recording that is subscribed to; ``with`` closes it.
+
+    Attributes:
+        replay_session_id: the id of the replay in its archive (int).
+        session_id: the session id of the replay's stream (int): the low 32 bits of that.
+    """
 
     def poll(self, on_message, int limit=10):
         """Call ``on_message(message: bytes, position: int)`` with what has come; never waits.

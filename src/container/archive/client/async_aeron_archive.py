@@ -228,7 +228,7 @@ class AsyncAeronArchive(
                     spins = 0
                 else:
                     await asyncio.sleep(0 if spins < _SPINS else _BUSY_PAUSE_S)
-        except Exception as error:  # the archive is lost, or sends what is no message: nothing more is answered
+        except Exception as error:  # the archive is lost, or sends garbage: no more answers come
             self._lost = error
             self._connection.fail(error)
 

@@ -44,6 +44,11 @@ cdef class ReplayMerge:
         start_position: where to begin, in bytes (int).
         progress_timeout_ns: maximum time without progress, in nanoseconds (int).
 
+    Attributes:
+        recording_id: as given (int).
+        start_position: as given (int).
+        is_live_added: True once the subscription has the live stream's destination (bool).
+
     Raises ConfigurationError for channels of IPC, and one that is not ``control-mode=manual``.
     """
 

@@ -32,7 +32,7 @@ cdef class ArchiveConductor(Conductor):
     cdef int64_t _next_session_id               # of control sessions and replications
     cdef int64_t _replay_linger_ns
     cdef object _next_token
-    cdef object _cluster_stream_ids             # frozenset of int; empty: it is no archive of a cluster
+    cdef object _cluster_stream_ids             # frozenset of int; empty: not a cluster's archive
     cdef ControlAdapter _network_adapter        # None where no network is served
     cdef ControlAdapter _local_adapter
     cdef dict _control_sessions                 # by id, of ControlSession

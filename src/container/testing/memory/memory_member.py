@@ -93,10 +93,13 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
     """
 
     log_position: int
+    """The log position that it represents."""
     leadership_term_id: int
+    """The id of the leadership term at that position."""
     timestamp: int
     """Cluster time, in ``time_unit``."""
     time_unit: TimeUnit
+    """The unit of cluster time."""
     messages: tuple[bytes, ...]
     """Markers, sessions and the service's own messages, as they are recorded."""
     timers: dict[int, int]
@@ -104,6 +107,7 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
     sessions: dict[int, bytes]
     """Encoded principals of the open sessions, by id."""
     next_session_id: int
+    """The id that the next session gets."""
     service_message_count: int
     """Messages that the service had sent to the cluster."""
 
@@ -244,8 +248,8 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
 
     A callback must not call the member or its sessions: each call raises ScriptError there.
 
-    Raises TypeError for an argument of a wrong type, ConfigurationError for a wrong value and for what is no service,
-    and what ``on_start`` raises.
+    Raises TypeError for an argument of a wrong type, ConfigurationError for a wrong value or an object that is not a
+    service, and what ``on_start`` raises.
     """
 
     def __init__(
@@ -478,9 +482,9 @@ class MemoryMember(Generic[ServiceT]):  # noqa: UP046 - its parameter has a defa
         instance; by default the class or function makes one that made the last one. Messages of a replay to clients go
         nowhere, as on a real member.
 
-        Raises TypeError if ``snapshot`` has a wrong type, ConfigurationError for what is no service, or without a
-        ``service`` where it cannot make one, ScriptError if the log does not reach to the snapshot, and what callbacks
-        raise.
+        Raises TypeError if ``snapshot`` has a wrong type, ConfigurationError if the object is not a service, or if
+        ``service`` is missing and cannot be made, ScriptError if the log does not reach to the snapshot, and what
+        callbacks raise.
         """
         self._check_open()
         _check_snapshot(snapshot)

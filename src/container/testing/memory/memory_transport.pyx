@@ -193,7 +193,7 @@ cdef class MemoryPublication(Publication):
         return self._client._network().add_destination(self._stream, MemoryChannel.parse(channel))
 
     cpdef int remove_destination(self, str channel) except -1:
-        """Send there no longer; nothing when it is no destination."""
+        """Stop sending there; do nothing if it is not a destination."""
         return self._client._network().remove_destination(self._stream, MemoryChannel.parse(channel))
 
     cpdef int close(self) except -1:
@@ -269,7 +269,7 @@ cdef class MemorySubscription(Subscription):
         return self._client._network().add_destination(self, MemoryChannel.parse(channel))
 
     cpdef int remove_destination(self, str channel) except -1:
-        """Receive there no longer; nothing when it is no destination."""
+        """Stop receiving there; do nothing if it is not a destination."""
         return self._client._network().remove_destination(self, MemoryChannel.parse(channel))
 
     cpdef int close(self) except -1:
@@ -760,7 +760,7 @@ cdef class MemoryDriver:
     def publication_results(self, str channel not None, int32_t stream_id, results, *, bint replace=False):
         """Script the next offers and claims of all publications, also later ones, on that channel and stream.
 
-        Each of ``results`` is a negative result of an offer that is no error (-1 to -5), an exception to be
+        Each of ``results`` is a negative result of an offer (-1 to -5), an exception to be
         raised, or None for an offer that is carried out. With ``replace`` what is left of earlier ones is forgotten.
         """
         cdef list script

@@ -91,7 +91,7 @@ class SessionMessage(NamedTuple):
 
 
 class UnknownMessage(NamedTuple):
-    """Bytes that are no message a service sends."""
+    """Bytes that are not a message of a service."""
 
     data: bytes
 

@@ -221,7 +221,7 @@ def epoch_ms(Client client not None):
 # Publication
 
 def result_name(int64_t result):
-    """Aeron's name of an offer's result that is no position."""
+    """Aeron's name of a negative result of an offer."""
     return publication_result_name(result)
 
 

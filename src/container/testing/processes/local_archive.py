@@ -15,6 +15,7 @@ from container.testing.processes.java_tools import JVM_FLAGS, as_environment, ja
 from container.testing.processes.process import Process, ToolResult, is_alive
 
 type ArchiveKind = Literal["java", "native"]
+"""The implementation of an archive: Java's, or the one of this package."""
 
 ARCHIVE_KINDS: tuple[ArchiveKind, ...] = get_args(ArchiveKind.__value__)
 """Java's ``io.aeron.archive.Archive``, and the archive of this package (``aeron-cluster archive``).

@@ -55,7 +55,9 @@ class ToolResult(NamedTuple):
     """The result and output of a run of one of Java's tools."""
 
     return_code: int
+    """The exit code."""
     output: str
+    """Standard output and standard error."""
 
 
 class Process:

@@ -53,26 +53,32 @@ class OpenSession(_Event, frozen=True, kw_only=True):
     """A client opens its session; a number may open again once its session is closed."""
 
     client: int
+    """The number of the client, from 0."""
 
 
 class Send(_Event, frozen=True, kw_only=True):
     """A client sends a message."""
 
     client: int
+    """The number of the client, from 0."""
     payload: bytes
+    """The message."""
 
 
 class CloseSession(_Event, frozen=True, kw_only=True):
     """A client closes its session, or falls silent and is timed out."""
 
     client: int
+    """The number of the client, from 0."""
     times_out: bool = False
+    """True if the client falls silent instead of closing its session."""
 
 
 class SendFromService(_Event, frozen=True, kw_only=True):
     """Another service of the cluster sends a message."""
 
     payload: bytes
+    """The message."""
 
 
 class TakeSnapshot(_Event, frozen=True, kw_only=True):
@@ -87,8 +93,10 @@ class Crash(_Event, frozen=True, kw_only=True):
     """A node is killed, and starts again ``down`` milliseconds later."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
     down: int
     start: Start = Start.SNAPSHOT
+    """The state from which the node starts again."""
 
 
 class CutMessage(_Event, frozen=True, kw_only=True):
@@ -104,28 +112,35 @@ class Stop(_Event, frozen=True, kw_only=True):
     """A node is stopped in order, and starts again ``down`` milliseconds later."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
     down: int
     start: Start = Start.SNAPSHOT
+    """The state from which the node starts again."""
 
 
 class CutOff(_Event, frozen=True, kw_only=True):
     """A node loses its network for so many milliseconds."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
     duration: int
+    """The duration, in milliseconds of virtual time."""
 
 
 class Pause(_Event, frozen=True, kw_only=True):
     """A container does nothing for so many milliseconds, as one that is stopped or swapped out."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
     duration: int
+    """The duration, in milliseconds of virtual time."""
 
 
 class SlowModule(_Event, frozen=True, kw_only=True):
     """A consensus module looks at acks and requests ``duration`` milliseconds later than it could."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
     duration: int
 
 
@@ -133,12 +148,14 @@ class AskForAck(_Event, frozen=True, kw_only=True):
     """A consensus module asks for an ack that it has already."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
 
 
 class FailOffers(_Event, frozen=True, kw_only=True):
     """The next offers to clients return these results, such as -2 for back pressure."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
     results: tuple[int, ...]
 
 
@@ -146,6 +163,7 @@ class FailRequests(_Event, frozen=True, kw_only=True):
     """The next acks and requests of the service return these results."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
     results: tuple[int, ...]
 
 
@@ -153,7 +171,9 @@ class FailSnapshot(_Event, frozen=True, kw_only=True):
     """The archive fails the next snapshot of a member."""
 
     member: int
+    """The id of the member, or :data:`LEADER`."""
     fault: SnapshotFault
+    """The failure of the archive."""
 
 
 class LoseImages(_Event, frozen=True, kw_only=True):
@@ -163,6 +183,8 @@ class LoseImages(_Event, frozen=True, kw_only=True):
 
 
 type Operation = OpenSession | Send | CloseSession | SendFromService | TakeSnapshot
+"""An action of a client or an operator."""
+
 type Fault = (
     Elect
     | Crash
@@ -177,6 +199,7 @@ type Fault = (
     | FailSnapshot
     | LoseImages
 )
+"""A fault of a node, its network, its archive or its consensus module."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -185,6 +208,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     seed: int = 0
     """The seed of delays."""
     members: int = 3
+    """The number of members."""
     events: tuple[Operation | Fault, ...] = ()
     """Operations of clients and operators, and faults, in the order of their times."""
     latency_us: tuple[int, int] = (50, 200)
@@ -198,9 +222,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     clock_offsets_ms: tuple[int, ...] = (0, 0, 0)
     """How far each member's time of day is off."""
     time_unit: TimeUnit = TimeUnit.MILLIS
+    """The unit of cluster time."""
     term_length: int = 64 * 1024
+    """The length of a term of the log, in bytes."""
     mtu_length: int = 1408
+    """The maximum length of a packet of the log, in bytes."""
     log_fragment_limit: int = 50
+    """The maximum number of fragments that a container reads from the log in one turn."""
 
     @property
     def operations(self) -> tuple[Operation, ...]:

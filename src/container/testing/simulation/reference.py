@@ -108,7 +108,7 @@ def reference_answers(cluster: Agreed, log: MemoryLog, *, app_version: int = 1) 
                 break
         else:
             cluster.find("progress", f"the reference came to event {service.index} of {len(cluster.expected)} only")
-    except BaseException as error:  # an AgentTermination is no Exception, nor is what ends a Python
+    except BaseException as error:  # an AgentTermination is not an Exception, nor is what ends a Python
         cause = error.__cause__ if isinstance(error, AgentTermination) and error.__cause__ is not None else error
         if isinstance(cause, KeyboardInterrupt):  # of the user, and no fault of the service
             raise cause from None

@@ -41,7 +41,9 @@ class Simulation(msgspec.Struct, frozen=True):
     """The result of a run."""
 
     plan: Plan | NativePlan
+    """The plan that was run."""
     finding: Finding | None
+    """The first thing that was wrong; ``None`` if nothing was."""
     digest: int
     """A digest of all events, in order: the same plan gives the same digest."""
     delivered: int
@@ -51,6 +53,7 @@ class Simulation(msgspec.Struct, frozen=True):
     reached: dict[str, int]
     """How often it came to what runs sometimes come to: faults by kind, elections, replays, answers."""
     virtual_ms: float
+    """The duration of the run, in milliseconds of virtual time."""
 
 
 class SimulationFailure(ContainerError):
@@ -75,10 +78,14 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     service: ServiceFactory
+    """A maker of the service."""
     payloads: Payloads = ()
     state: Callable[[Any], Any] | None = None
+    """A function that returns the state to compare of a service; ``None`` compares snapshots."""
     tolerates: Callable[[BaseException], bool] | None = None
+    """A function that returns True for an expected error; ``None`` expects none."""
     callback_error_policy: str = HALT
+    """The container's setting, ``halt`` or ``skip``."""
 
     def run(
         self,
@@ -335,7 +342,7 @@ def simulate(
     if consensus == NATIVE:
         if time_unit is not None:
             raise ConfigurationError(f"time_unit={shown(time_unit)}: cluster time is in milliseconds with {NATIVE!r}")
-        handler_of(checks._made())  # whatever is no service is refused before a node starts
+        handler_of(checks._made())  # anything but a service is refused before a node starts
         if plan is None:
             plan = expand_native(seed, members=members, steps=operations)
         check_native(plan)

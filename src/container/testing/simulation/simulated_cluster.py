@@ -71,9 +71,13 @@ class Finding(NamedTuple):
     """The comparison that failed: ``delivery``, ``state``, ``snapshot``, ``requests``, ``acks``, ``answers``,
     ``errors``, ``end``, ``resources`` or ``progress``."""
     text: str
+    """The difference, in words."""
     member: int | None
+    """The id of the member; ``None`` if it concerns no single one."""
     log_position: int
+    """The log position of the callback or message."""
     time_ms: float
+    """The time of the finding, in milliseconds of virtual time."""
 
 
 class SimulationStop(Exception):

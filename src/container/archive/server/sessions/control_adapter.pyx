@@ -2,8 +2,8 @@
 
 There is one adapter for each subscription, and in it one assembler for each image, so that no client can spoil the
 message of another. Methods and their arguments have the names of the schema's messages and fields, so a request that is
-new there is a call. It is read with the block length and the version of its sender; what an older version does not have
-is no argument. Messages of a foreign schema, truncated messages and messages with an unknown location are reported and
+new there is a call. It is read with the block length and the version of its sender; fields that an older version lacks
+are left out. Messages of a foreign schema, truncated messages and messages with an unknown location are reported and
 skipped. A message with an unknown template is skipped silently: it may be of a later version.
 """
 from libc.stdint cimport uint8_t
@@ -71,7 +71,7 @@ cdef class ControlAdapter(FragmentHandler):
     """Hands the requests that come on ``subscription`` to ``handler`` (ControlHandler), one call each.
 
     ``on_error(Exception)`` receives an ArchiveError for each malformed message, and each error of the handler; reading
-    then continues. A BaseException that is no Exception, such as the end of an agent, ends the poll.
+    then continues. A BaseException that is not an Exception, such as the end of an agent, ends the poll.
     """
 
     def __init__(self, Subscription subscription not None, handler, on_error):

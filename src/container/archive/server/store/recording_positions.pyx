@@ -60,7 +60,7 @@ cdef enum:
     KIND_TRUNCATION = 2
 
 # Offsets in a place. The checksum is of kind, recording id and identity; the position is there twice, the second time
-# with all its bits turned, so that zeros are no position. A crash between the two stores leaves two that differ:
+# with all its bits turned, so that zeros are not a position. A crash between the two stores leaves two that differ:
 # neither is believed.
 cdef enum:
     KIND_OFFSET = 0

@@ -480,7 +480,7 @@ cdef class _Recovery:
             if segment.base + segment.used_end > term_end:
                 raise RecordingError(f"the frames end here, but a later term has data: {_ADVICE}",
                                      file=segment.path, offset=segment.end, log_position=position)
-        # The rest of an earlier session behind the end is no damage: one block, or its rest behind newer frames.
+        # The rest of an earlier session behind the end is not damage: one block, or its rest behind newer frames.
         while segment.reason == AT_WRONG_HEADER and place + FRAME_HEADER_LENGTH <= segment.used_end:
             if self._frame_length(segment, place) > 0 and (
                     self._is_of_session(segment, place) or place - segment.end > BLOCK_LENGTH_MAX):

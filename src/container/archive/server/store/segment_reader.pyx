@@ -1,6 +1,6 @@
 """Reads a recording back, frame by frame, across terms and segments: for replays.
 
-Upstream: ReplaySession.java. Each header is compared with what its position demands, so that bytes which are no frame
+Upstream: ReplaySession.java. Each header is compared with what its position demands, so that bytes that are not a frame
 of this place are never sent for one.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -35,8 +35,9 @@ cdef class SegmentReader:
         buffer_length: maximum bytes of one read; at least the longest data frame.
         checksum: the kind recorded in place of session ids, which is verified; 0 for none.
 
-    Raises ValueError for what no recording can have. Reading raises RecordingError, with file and offset, for what is
-    no frame of the recording, and its subclass RecordingUnavailableError for a file that is missing or unreadable.
+    Raises ValueError for values that no recording can have. Reading raises RecordingError, with file and offset, for
+    bytes that are not a frame of the recording, and its subclass RecordingUnavailableError for a file that is missing
+    or unreadable.
     """
 
     def __init__(

@@ -209,7 +209,7 @@ CALM = {"send": 10.0, "work": 6.0, "connect": 4.0, "heal": 3.0}
 PLAIN_SHARE = 0.1
 """The share of seeds without any fault: a failure there is a plain bug."""
 PLAIN_KINDS = 6
-"""How many of the kinds, from the first on, are no faults."""
+"""Number of kinds, from the first, that are not faults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1431,7 +1431,7 @@ class ClusterWorld(ABC):
             return
         followers = [each for each in self._up() if each is not leader]
         follower = draw.choice(followers) if followers else leader
-        # Two of five members are no quorum: entries that only the leader and one more have may still be rolled back.
+        # Two of five members are not a quorum: entries that only the leader and one more have may still be rolled back.
         reaches_one = draw.random() < 0.5
         for each in followers:
             self.fabric.cut(each.host, leader.host, reaches_one and each is not follower)
