@@ -462,6 +462,22 @@ def test_what_is_kept_of_sessions_that_are_gone_is_found() -> None:
     assert "test_checks.py" in str(e.value)
 
 
+class Talking(Adding):
+    """Logs each message."""
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        logging.getLogger("talking").warning("%s", "a long line " * 100)
+        super().on_session_message(session, timestamp, buffer, header)
+
+
+@pytest.mark.usefixtures("caplog")
+def test_records_that_a_handler_keeps_are_not_the_service_s() -> None:
+    assert check_memory(Talking, coming_and_going) < 50_000
+    assert logging.getLogger("talking").isEnabledFor(logging.WARNING)
+
+
 def test_memory_needs_two_lives_or_messages() -> None:
     with pytest.raises(ConfigurationError, match="times=1: must be at least 2"):
         check_memory(Adding, coming_and_going, times=1)

@@ -19,7 +19,7 @@ MODULE = __name__
 
 
 class Underived:
-    """It has the one callback that a service needs, and is no service."""
+    """The one callback that a service needs, in a class that is not a service."""
 
     def on_session_message(self, *arguments: object) -> None: ...
 

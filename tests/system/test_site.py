@@ -60,7 +60,7 @@ def test_the_reference_has_types_of_compiled_functions(site: Path) -> None:
 
 
 def test_each_signature_of_the_reference_is_one_that_can_be_written(site: Path) -> None:
-    """One with a default that is no Python is shown as it is, with the marks of shortened names."""
+    """One with a default that is not Python is shown as it is, with the marks of shortened names."""
     for page in (site / "docs/reference").glob("*.html"):
         assert not re.findall(r"~[\w.]+|= ?<\w+", text_of(page)), page.name
 

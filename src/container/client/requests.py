@@ -447,7 +447,7 @@ def check_requests(correlate: object, resend: object) -> None:
 
 
 def reply_key(correlate: Correlate, payload: bytes) -> Hashable | None:
-    """The key of the request that a payload answers, as the user's function says; None if it is no reply.
+    """The key of the request that a payload answers, as the user's function says. None: it is not a reply.
 
     Raises TypeError for a key that cannot be hashed, and what the function raises, with a note that names the function
     and the message.

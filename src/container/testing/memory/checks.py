@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import os
 import random
 import tracemalloc
@@ -284,7 +285,8 @@ def check_memory(
 
     The life must end as it began: with its sessions closed, and nothing more for the service to keep. Memory that grows
     then is kept by mistake. With ``messages``, lives repeat until the log has had that many messages, instead of
-    ``times`` lives: a million messages reveal a leak of one byte each. Other threads should rest meanwhile.
+    ``times`` lives: a million messages reveal a leak of one byte each. Other threads should rest meanwhile. Nothing is
+    logged: a handler that keeps records, as pytest's does, would grow.
 
     Raises:
         MemoryGrowthError: memory grew by more than ``limit`` bytes; the text has the lines that allocated most of it.
@@ -293,7 +295,8 @@ def check_memory(
     name, count = ("times", times) if messages is None else ("messages", messages)
     if count < 2:
         raise ConfigurationError(f"{name}={count}: must be at least 2")
-    tracer_ran = tracemalloc.is_tracing()
+    tracer_ran, logged_above = tracemalloc.is_tracing(), logging.root.manager.disable
+    logging.disable()
     tracemalloc.start()  # before the first life: memory that is freed later must have been counted
     try:
         with _ForgetfulMember(service) as member:
@@ -302,6 +305,7 @@ def check_memory(
             second = _live_on(member, life, messages, times - times // 2)
             after = _allocations()
     finally:
+        logging.disable(logged_above)
         if not tracer_ran:
             tracemalloc.stop()
     differences = after.compare_to(before, "lineno")
