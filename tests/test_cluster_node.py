@@ -890,6 +890,32 @@ def test_a_configuration_file_that_is_wrong_is_named(
     assert "directory = " in text or str(file) in errors
 
 
+@pytest.mark.parametrize("more", ["", "service_processes = true\n"])
+@pytest.mark.parametrize(
+    ("table", "setting", "message"),
+    [
+        ("driver", "term_buffer_length = 3", "driver: term_buffer_length=3: must be"),
+        ("consensus_module", "idle_strategy = 'nap'", "consensus_module: idle_strategy="),
+        ("container", "log_fragment_limit = 0", "container: log_fragment_limit=0: must be"),
+        ("container", "log_fragment_limits = 1", "container: unknown setting 'log_fragment_limits'"),
+    ],
+)
+def test_a_table_that_is_wrong_is_named_with_its_file_before_a_consensus_module_starts(
+    tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str], more: str, table: str, setting: str, message: str
+) -> None:
+    file = tmp_path / "node.toml"
+    (tmp_path / "node").mkdir()
+    file.write_text(
+        f"services = ['{SERVICE}']\ndirectory = '{tmp_path}/node'\nhost = '{HOST}'\nport = {port}\n{more}"
+        f"[{table}]\n{setting}\n",
+        encoding="utf-8",
+    )
+    assert main(["node", "--config", str(file)]) == 2
+    assert f"{file}: {message}" in capsys.readouterr().err
+    assert not (tmp_path / "node" / "cluster" / "recording.log").exists()
+    assert not (tmp_path / "node" / "cluster" / "cluster-mark.dat").exists()
+
+
 def test_a_directory_that_is_not_there_is_no_mistake_for_good(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -307,6 +307,16 @@ def test_a_member_never_heard_from_has_no_time(log_position: int, time_ns: int, 
     assert found.time_of_last_append_ns == shown
 
 
+@pytest.mark.parametrize(("leader", "is_current"), [(0, True), (1, False), (-1, False)])
+def test_positions_are_marked_as_old_where_a_follower_says_them(leader: int, is_current: bool) -> None:
+    endpoints = {f"{name}_endpoint": b"a:1" for name in ("ingress", "consensus", "log", "catchup", "archive")}
+    member = {"member_id": 1, "leadership_term_id": 0, "log_position": 64, "time_of_last_append_ns": 5}
+    fields = {"member_id": 0, "leader_member_id": leader, "current_time_ns": 9, "active_members": [member | endpoints]}
+    found = _members(fields)
+    assert found.has_current_positions is is_current
+    assert found.members[0].log_position == 64
+
+
 def test_text_of_a_file_cannot_control_the_terminal(words: Words, member: Path) -> None:
     mark = member / "cluster" / "cluster-mark.dat"
     content = bytearray(mark.read_bytes())

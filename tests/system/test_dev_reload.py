@@ -21,7 +21,14 @@ import pytest
 from container.common.main_program import Ending
 from container.errors import ConfigurationError, ContainerError
 from container.node.cluster_node import aeron_dir_of
-from container.node.dev_reload import _NEW_LIMIT_S, Reloader, Sources, _EndAskedError
+from container.node.dev_reload import (
+    _NEW_LIMIT_S,
+    Reloader,
+    Sources,
+    _EndAskedError,
+    _new_copies,
+    _remove_copies_of_the_dead,
+)
 from container.testing.processes.endpoints import PortReservation
 from container.testing.processes.process import Process, is_alive, wait_until
 from tests.documents import ROOT
@@ -325,6 +332,71 @@ def test_a_start_without_a_file_leaves_no_copies_behind(tmp_path: Path, monkeypa
     with pytest.raises(ConfigurationError, match="--reload: .*vanishing_service.py is missing"), reloader:
         pass
     assert not list(tmp_path.glob("aeron-cluster-dev-*"))
+
+
+HOLD = """
+import sys, time
+from container.node.dev_reload import _new_copies
+copies, lock = _new_copies()
+(copies / "code.py").touch()
+print(copies, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_start_removes_the_copies_of_the_killed_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", HOLD]
+    holders = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        left, in_use, foreign = (Path(str(each.stdout and each.stdout.readline()).strip()) for each in holders)
+        for each in (holders[0], holders[2]):
+            each.kill()
+            each.wait(LIMIT_S)
+        unsigned = tmp_path / "aeron-cluster-dev-code-unsigned"
+        unsigned.mkdir()
+        target = tmp_path / "target"
+        shutil.copytree(left, target)
+        link = tmp_path / "aeron-cluster-dev-code-link"
+        link.symlink_to(target)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        lstat = Path.lstat
+
+        def status(path: Path) -> os.stat_result:
+            values = list(lstat(path))
+            if path == foreign:
+                values[4] = os.geteuid() + 1
+            return os.stat_result(values)
+
+        monkeypatch.setattr(Path, "lstat", status)
+        _remove_copies_of_the_dead()
+        assert {each for each in (left, in_use, foreign, unsigned, link, target) if each.exists()} == {
+            in_use,
+            foreign,
+            unsigned,
+            link,
+            target,
+        }
+    finally:
+        for each in holders:
+            each.kill()
+            each.communicate()
+
+
+def test_a_start_removes_copies_before_it_makes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = tmp_path / "gone_service.py"
+    service.touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    copies, lock = _new_copies()
+    lock.disown()
+    reloader = Reloader(argparse.Namespace(services=["gone_service:S"]), tmp_path, cast("Ending", Interrupts(1)))
+    service.unlink()
+    with pytest.raises(ConfigurationError), reloader:
+        pass
+    assert not copies.exists()
 
 
 def test_several_members_are_refused(tmp_path: Path) -> None:

@@ -112,14 +112,28 @@ class DirectoryLock:
                 self._owners[os.fspath(path)] = owner
                 self._write()
 
+    def sign(self) -> None:
+        """Note that this process has held the lock, if the lock proves something."""
+        if self._place is not None:
+            with suppress(OSError):
+                self._write()
+
+    def is_of_the_dead(self) -> bool:
+        """Whether a holder before has noted something, and so is dead."""
+        return self._noted() is not None
+
     def _read(self) -> dict[str, Owner]:
         """The notes; none where they prove nothing."""
+        return self._noted() or {}
+
+    def _noted(self) -> dict[str, Owner] | None:
+        """The notes; None where there are none, or where they prove nothing."""
         try:
             found = json.loads(read_regular(self._note, _NOTE_LENGTH_MAX))
             owners = {str(name): Owner(*map(int, owner)) for name, owner in found["owners"].items()}
+            return owners if self._place is not None and found["place"] == self._place else None
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            return {}
-        return owners if self._place is not None and found["place"] == self._place else {}
+            return None
 
     def _write(self) -> None:
         content = json.dumps({"place": self._place, "owners": self._owners}).encode()

@@ -298,21 +298,25 @@ class ClusterNode:
             )
         if self._membership.is_one:
             check_log_is_named(cluster_dir, self.directory / "archive", module.settings.log_stream_id)
+        with _named("container"):  # before the consensus module starts, and a member that others see
+            common = {"cluster_dir": cluster_dir, **where, **of_both(consensus_module), **container}
+            contexts = [
+                Context(
+                    None if isinstance(service, ServiceProcess) else service,
+                    **{"service_id": service_id, **common},
+                    use_agent_invoker=is_shared,
+                )
+                for service_id, service in enumerate(services)
+            ]
+            for context in contexts:
+                _ = context.settings  # checks the values
         with _named("consensus_module"):
             self._start(ConsensusModule, module, self._member)
         with _named("container"):
-            for service_id, service in enumerate(services):
-                settings = {
-                    "cluster_dir": cluster_dir,
-                    "service_id": service_id,
-                    **where,
-                    **of_both(consensus_module),
-                    **container,
-                }
+            for service_id, (service, context) in enumerate(zip(services, contexts, strict=True)):
                 if isinstance(service, ServiceProcess):
-                    self._start_process(service, settings)
+                    self._start_process(service, {"service_id": service_id, **common})
                     continue
-                context = Context(service, **settings, use_agent_invoker=is_shared)
                 if self._shared is not None:
                     self._shared.prepare(context)
                 self._start(ClusteredServiceContainer, context, self._shared)

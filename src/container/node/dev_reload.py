@@ -15,6 +15,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -26,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 from container.common.main_program import Ending
 from container.common.object_path import load_object, place_of, search_current_directory
 from container.common.values import shown, shown_path
-from container.errors import ConfigurationError, ContainerError
+from container.errors import ConfigurationError, ContainerError, MarkFileError
+from container.files.directory_lock import DirectoryLock
 from container.testing.processes.process import Process
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ _OLD_LIMIT_S = 60.0
 _NEW_LIMIT_S, _NEW_LIMIT_FACTOR = 30.0, 10.0
 """The new code has that many seconds for the log, or that many times as long as the old code, if this is longer."""
 _SHOWN_DIFFERENCES = 5
+_COPIES_PREFIX = "aeron-cluster-dev-code-"
 _OLD, _NEW = "the old code", "the new code"
 _IS_NEW = "new"
 
@@ -143,6 +146,7 @@ class Reloader:
         self._signal_count = 0
         self._sources = Sources(options.services)
         self._copies = Path()
+        self._lock: DirectoryLock | None = None
         self._old: Path | None = None
         self._seen: Files = {}
         self._node: Process | None = None
@@ -301,11 +305,12 @@ class Reloader:
         self._node = None
 
     def __enter__(self) -> Reloader:
-        self._copies = Path(tempfile.mkdtemp(prefix="aeron-cluster-dev-"))
+        _remove_copies_of_the_dead()
+        self._copies, self._lock = _new_copies()
         try:
             self._start()
         except BaseException:
-            shutil.rmtree(self._copies, ignore_errors=True)
+            self._remove_copies()
             raise
         return self
 
@@ -315,7 +320,12 @@ class Reloader:
         try:
             self._stop()
         finally:
-            shutil.rmtree(self._copies, ignore_errors=True)
+            self._remove_copies()
+
+    def _remove_copies(self) -> None:
+        shutil.rmtree(self._copies, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.close()
 
 
 def run_reloading(options: Namespace) -> None:
@@ -336,6 +346,31 @@ def run_reloading(options: Namespace) -> None:
         starting = Namespace(is_starting=False)
         with Ending(starting) as end, Reloader(options, Path(directory), end) as reloader:
             reloader.run()
+
+
+def _new_copies() -> tuple[Path, DirectoryLock]:
+    """A new directory for copies, and its lock."""
+    while True:
+        copies = Path(tempfile.mkdtemp(prefix=_COPIES_PREFIX))
+        try:
+            lock = DirectoryLock(copies)
+        except MarkFileError:  # another start looks right now whether its owner is dead
+            copies.rmdir()
+            continue
+        lock.sign()
+        return copies, lock
+
+
+def _remove_copies_of_the_dead() -> None:
+    """Remove the copies that commands of this user have left when they were killed; none that may be in use."""
+    for copies in Path(tempfile.gettempdir()).glob(f"{_COPIES_PREFIX}*"):
+        with contextlib.suppress(OSError, MarkFileError):
+            status = copies.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                lock = DirectoryLock(copies)
+                if lock.is_of_the_dead():
+                    shutil.rmtree(copies, ignore_errors=True)
+                lock.disown()
 
 
 def _not_copied(directory: str, names: list[str]) -> list[str]:

@@ -277,11 +277,11 @@ def _run_node(options: argparse.Namespace) -> None:
         for name in ("threading_mode", "service_processes"):
             if name in found:
                 raise ConfigurationError(f"{file}: leave out {name}: it is the native node's")
-        _run(services, found, JavaNode.launch)
+        _run(services, found, JavaNode.launch, file=file)
         return
     # Production: too little memory for a log buffer is an error then, and not the end of the process.
     found["driver"] = {"term_buffer_sparse_file": False, **found.get("driver", {})}
-    _run(services, found)
+    _run(services, found, file=file)
 
 
 def _take_properties(
@@ -312,7 +312,10 @@ def _launch(*services: Any, **settings: Any) -> ClusterNode:
     return ClusterNode.launch(*services, timeout=math.inf, **settings)
 
 
-def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] = _launch) -> None:
+def _run(
+    paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] = _launch, *, file: str | None = None
+) -> None:
+    """Run a node until it ends. A setting that is refused says that it is from the file, if one is given."""
     metrics_port = settings.pop("metrics_port", None)
     if metrics_port is not None:
         metrics_address(metrics_port)  # a mistake is reported before anything starts
@@ -329,6 +332,10 @@ def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] 
         try:
             # Inside: a signal that comes before closes what there is, and one that comes after ends what there is.
             node = launch(*services, on_ready=start.is_over, on_end=lambda: end.tell(None), **settings)
+        except ConfigurationError as error:
+            if file is None:
+                raise
+            raise ConfigurationError(f"{file}: {error}") from error
         except KeyboardInterrupt:
             report("info", "interrupted while starting")
             return

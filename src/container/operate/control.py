@@ -150,11 +150,13 @@ def list_members(path: Path, limit_s: float) -> Answer:
 def _members(fields: dict[str, Any]) -> Members:
     leader = fields["leader_member_id"]
     positions = {each["member_id"]: known(each["log_position"]) for each in fields["active_members"]}
-    longest = positions.get(leader) if fields["member_id"] == leader else None
+    is_leader_asked = leader == fields["member_id"]
+    longest = positions.get(leader) if is_leader_asked else None
     return Members(
         member_id=known(fields["member_id"]),
         leader_member_id=known(leader),
         current_time_ns=fields["current_time_ns"],
+        has_current_positions=is_leader_asked,
         members=[
             ClusterMember(
                 member_id=each["member_id"],
@@ -209,7 +211,13 @@ def _old_members(fields: dict[str, Any]) -> Members:
                 archive_endpoint=archive,
             )
         )
-    return Members(member_id=None, leader_member_id=known(leader), current_time_ns=None, members=members)
+    return Members(
+        member_id=None,
+        leader_member_id=known(leader),
+        current_time_ns=None,
+        has_current_positions=False,
+        members=members,
+    )
 
 
 # Actions.

@@ -260,7 +260,7 @@ class ClusterMember(Facts):
     leadership_term_id: int | None
     """Its term."""
     log_position: int | None
-    """End of its log; null where the node does not say."""
+    """End of its log, by the last election unless the leader was asked; null where the node does not say."""
     behind: int | None
     """Bytes that the leader's log is longer; null unless the leader was asked, to which all say how far they are."""
     time_of_last_append_ns: int | None
@@ -286,6 +286,8 @@ class Members(Facts):
     """Id of the leader; null during an election."""
     current_time_ns: int | None
     """Clock of the node."""
+    has_current_positions: bool
+    """True if the leader was asked; other members know only the positions of the last election."""
     members: list[ClusterMember]
     """All members."""
 
