@@ -120,6 +120,9 @@ def test_changed_code_takes_over_the_log_and_its_differences_are_said(developer:
     said = developer.reloaded("the state at log position")
     assert "EGRESS CHANGED of session 1; payload: b'1' of the old code, b'10' of the new code" in said
     assert "EGRESS CHANGED of session 2; payload: b'2' of the old code, b'20' of the new code" in said
+    assert re.search(
+        r"the state at log position \d+ differs: int: 2 of the old code, 20 of the new code$", said, re.M
+    ), said
     assert developer.send() == "30"
     developer.write("5 + 5")
     developer.await_ready(3)

@@ -1,4 +1,4 @@
-"""Reports why a program could not start: one line on standard error, and an exit code."""
+"""Reports why a program could not start: the user's traceback and a line on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ EXPECTED = (ContainerError, ImportError, OSError)
 
 
 def print_failure(program: str, error: BaseException) -> int:
-    """Print why a program ends, and log the traceback at level DEBUG; the exit code: 2 for a wrong setting, else 1."""
-    from container.common.error_texts import message_of, stack_text, type_name  # a start without an error needs none
+    """Print why a program ends, and log the traceback at level DEBUG; the exit code: 2 for a wrong setting, else 1.
+
+    The traceback of a user's code that failed at import or construction comes first, unless standard error has JSON.
+    """
+    # a start without an error needs none
+    from container.common.error_texts import message_of, stack_text, type_name, user_stack_text
     from container.common.line_printer import print_line
     from container.common.log_events import log_failed_start
     from container.common.loggers import report
@@ -35,6 +39,9 @@ def print_failure(program: str, error: BaseException) -> int:
     if isinstance(cause, PermissionError):
         message += ": start it as the owner of that file, or change the owner"
     if not log_failed_start(program, type_name(error).rpartition(".")[2], message, exit_code):
+        if exit_code == EXIT_USAGE and error.__cause__ is not None:
+            for line in user_stack_text(error.__cause__).splitlines():
+                print_line(line, sys.stderr)
         print_line(f"{program}: error: {message}", sys.stderr)
     return exit_code
 

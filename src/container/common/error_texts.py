@@ -9,6 +9,7 @@ There may also be no memory. Python 3.13.0 frees code that is in use when it has
 
 from __future__ import annotations
 
+import importlib
 import linecache
 import os
 from collections.abc import Callable
@@ -54,6 +55,7 @@ _module_of_type = type.__dict__["__module__"].__get__
 
 _remarks: dict[int, str] = {}  # by id() of exceptions that are being reported
 _facts: dict[int, dict[str, Any]] = {}  # the same
+_LIBRARY = f"{Path(importlib.__file__).parents[1]}{os.sep}"
 _OWN_DIRECTORY = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _SOURCES_MAX = 64
 _sources: dict[str, list[str]] = {}  # lines by file name
@@ -237,20 +239,37 @@ def error_text(error: BaseException, *, has_message: bool = True) -> str:
     return f"{text}\n{stack_text(error, has_message=has_message)}"
 
 
-def stack_text(error: BaseException, *, has_message: bool = True) -> str:
+def stack_text(error: BaseException, *, has_message: bool = True, is_users: bool = False) -> str:
     """The traceback of an exception and of its causes, much as Python prints it.
 
-    The container's frames that have called the user's code stand behind it.
+    The container's frames that have called the user's code stand behind it; with ``is_users`` they are left out, and so
+    are those that import modules.
     """
     chain, left_out = _chain(error)
     parts = []
     for index in range(len(chain) - 1, -1, -1):
-        parts.append(_one_text(chain[index], has_message))
+        parts.append(_one_text(chain[index], has_message, is_users))
         if left_out > 0 and index == _NEAREST_EXCEPTIONS:
             parts.append(f"... {left_out} exceptions of the chain left out ...")
         elif index > 0:
             parts.append(_CAUSE if cause_of(chain[index - 1]) is not None else _CONTEXT)
     return shorten("\n\n".join(parts), TEXT_LENGTH_MAX - MESSAGE_LENGTH_MAX)
+
+
+def user_stack_text(error: BaseException) -> str:
+    """As :func:`stack_text`, from the user's first frame on, without the frames that import modules.
+
+    It is empty when no frame is of the user's, and when it says no more than one line with the exception and its place:
+    there is one exception, with one such frame.
+    """
+    chain, _left_out = _chain(error)
+    files = [code.co_filename for each in chain for code, _line in _user_frames(each)[0]]
+    is_users = any(not name.startswith(_LIBRARY) or "site-packages" in name for name in files)
+    return stack_text(error, is_users=True) if is_users and len(chain) + len(files) > 2 else ""
+
+
+def _is_importer(file_name: str) -> bool:
+    return file_name == importlib.__file__ or file_name.startswith("<frozen importlib")
 
 
 def _chain(error: BaseException) -> tuple[list[BaseException], int]:
@@ -286,8 +305,23 @@ def _frames(error: BaseException) -> tuple[list[tuple[Any, int]], int]:
     return kept, left_out
 
 
-def _one_text(error: BaseException, has_message: bool) -> str:
-    frames, left_out = _frames(error)
+def _user_frames(error: BaseException) -> tuple[list[tuple[Any, int]], int]:
+    """The same of the frames behind the container's own ones that have called the user's code, without importers."""
+    found: list[tuple[Any, int]] = []
+    each: Any = _traceback_of(error)
+    for _ in range(_FRAME_WALK_MAX):
+        if each is None:
+            break
+        code = each.tb_frame.f_code
+        if not _is_importer(code.co_filename) and (found or not _is_own(code.co_filename)):
+            found.append((code, each.tb_lineno))
+        each = each.tb_next
+    left_out = max(0, len(found) - _FIRST_FRAMES - _LAST_FRAMES)
+    return found[:_FIRST_FRAMES] + found[_FIRST_FRAMES + left_out :], left_out
+
+
+def _one_text(error: BaseException, has_message: bool, is_users: bool) -> str:
+    frames, left_out = _user_frames(error) if is_users else _frames(error)
     own_count = 0
     while own_count < len(frames) and _is_own(frames[own_count][0].co_filename):
         own_count += 1

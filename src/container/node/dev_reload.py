@@ -20,10 +20,11 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from container.common.error_texts import user_stack_text
 from container.common.main_program import Ending
 from container.common.object_path import load_object, place_of, search_current_directory
 from container.common.values import shown, shown_path
@@ -34,7 +35,7 @@ from container.testing.processes.process import Process
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from container.replay.execution import ReplaySegment
+    from container.replay.execution import ReplaySegment, TakenSnapshot
 
 _LOOK_S = 0.2
 _POLL_S = 0.05
@@ -47,6 +48,7 @@ _SHOWN_DIFFERENCES = 5
 _COPIES_PREFIX = "aeron-cluster-dev-code-"
 _OLD, _NEW = "the old code", "the new code"
 _IS_NEW = "new"
+_STACK = "Traceback "
 
 
 class _EndAskedError(Exception):
@@ -234,10 +236,13 @@ class Reloader:
 
     def _check(self, code: Path, arguments: Sequence[str], what: str, limit_s: float) -> None:
         if failure := self._run(code, arguments, what, limit_s):
-            raise ContainerError(failure.replace(f"{code}{os.sep}", ""))
+            *stack, reason = [line.replace(f"{code}{os.sep}", "") for line in failure]
+            for line in stack[next((at for at, line in enumerate(stack) if line.startswith(_STACK)), len(stack)) :]:
+                _say(line)
+            raise ContainerError(reason)
 
-    def _run(self, code: Path, arguments: Sequence[str], what: str, limit_s: float) -> str:
-        """Run this module with arguments, as a process that imports the code; its last line of error, or nothing.
+    def _run(self, code: Path, arguments: Sequence[str], what: str, limit_s: float) -> list[str]:
+        """Run this module with arguments, as a process that imports the code; its lines of error, none if it worked.
 
         Raises:
             _TooLongError: it did not end in time, and was killed.
@@ -256,7 +261,7 @@ class Reloader:
                     is_said = True
                 self._pause(_POLL_S)
             lines = [line for line in process.errors().splitlines() if line.strip()]
-            return "" if process.return_code == 0 else (lines or [f"code {process.return_code}"])[-1]
+            return [] if process.return_code == 0 else lines or [f"code {process.return_code}"]
 
     def _start(self, code: Path | None = None) -> None:
         if code is None:
@@ -413,7 +418,7 @@ def _say_differences(service: str, old_rows: Path, new_rows: Path) -> None:
     from container.replay.execution import STATE_HASH_KIND
     from container.replay.replay_command import described
 
-    old, new = _batches(old_rows), _batches(new_rows)
+    old, new = list(_batches(old_rows)), list(_batches(new_rows))
     differences = [row for batch in diff_batches(old, new) for row in batch.to_pylist()]
     actions = [row for row in differences if row["kind"] != STATE_HASH_KIND]
     end = max((batch.column("log_position")[-1].as_py() for batch in new if batch.num_rows), default=0)
@@ -424,17 +429,41 @@ def _say_differences(service: str, old_rows: Path, new_rows: Path) -> None:
         _say(f"{service}: log position {row['log_position']}: {described(row, _OLD, _NEW)}")
     if len(actions) > _SHOWN_DIFFERENCES:
         _say(f"{service}: {len(actions) - _SHOWN_DIFFERENCES} more differences, up to log position {end}")
-    if len(actions) < len(differences):
-        _say(f"{service}: the state at log position {differences[-1]['log_position']} differs")
+    if state := next((row for row in differences if row["kind"] == STATE_HASH_KIND), None):
+        position = state["log_position"]
+        where = _state_difference(old_rows, new_rows, position)
+        _say(f"{service}: the state at log position {position} differs{where and f': {where}'}")
 
 
-def _batches(rows: Path) -> list[Any]:
+def _state_difference(old_rows: Path, new_rows: Path, log_position: int) -> str:
+    """Where two states at a log position differ; nothing when one of the two took no snapshot there."""
+    from container.service.state_difference import state_difference
+
+    old, new = (_state(_states_path(rows), log_position) for rows in (old_rows, new_rows))
+    if old is None or new is None:
+        return ""
+    return state_difference(old, new, run=f"of {_OLD}", now=f"of {_NEW}").removesuffix(".")
+
+
+def _states_path(rows: Path) -> Path:
+    """The file beside those rows of the states that they only have the hashes of."""
+    return rows.with_suffix(".states")
+
+
+def _state(states: Path, log_position: int) -> list[bytes] | None:
+    for batch in _batches(states):
+        if batch.column("log_position")[0].as_py() == log_position:  # each batch has one
+            messages: list[bytes] = batch.column("messages")[0].as_py()
+            return messages
+    return None
+
+
+def _batches(rows: Path) -> Iterator[Any]:
     import pyarrow
 
-    if not rows.exists():
-        return []
-    with pyarrow.OSFile(str(rows)) as file, pyarrow.ipc.open_stream(file) as reader:
-        return list(reader)
+    if rows.exists():
+        with pyarrow.OSFile(str(rows)) as file, pyarrow.ipc.open_stream(file) as reader:
+            yield from reader
 
 
 def _say(text: str) -> None:
@@ -460,23 +489,36 @@ def _write_rows(
         failure = f"does not work from the latest snapshot, of position {last.begin_position},"
         for _batch in _batches_of(last, service, failure):
             pass
-    with pyarrow.OSFile(rows, "wb") as file, pyarrow.ipc.new_stream(file, replay_schema()) as writer:
-        for batch in _batches_of(whole, service, "fails on the log" if code == _IS_NEW else ""):
+    form = pyarrow.schema([("log_position", pyarrow.int64()), ("messages", pyarrow.large_list(pyarrow.large_binary()))])
+    with (
+        pyarrow.OSFile(rows, "wb") as file,
+        pyarrow.ipc.new_stream(file, replay_schema()) as writer,
+        pyarrow.OSFile(str(_states_path(Path(rows))), "wb") as states_file,
+        pyarrow.ipc.new_stream(states_file, form) as states_writer,
+    ):
+
+        def keep(taken: TakenSnapshot) -> None:
+            columns = [[taken.log_position], [list(taken.state)]]
+            states_writer.write(pyarrow.record_batch(columns, schema=form))
+
+        for batch in _batches_of(whole, service, "fails on the log" if code == _IS_NEW else "", keep):
             writer.write(batch)
 
 
-def _batches_of(segment: ReplaySegment, service: str, failure: str) -> Iterator[Any]:
+def _batches_of(
+    segment: ReplaySegment, service: str, failure: str, on_snapshot: Callable[[TakenSnapshot], object] | None = None
+) -> Iterator[Any]:
     """The rows of a segment. Raise ContainerError, which begins with ``failure`` if that is given, when it fails."""
     from container.replay.execution import ERROR_KIND, replay_segment
 
     errors: list[BaseException] = []
-    for batch in replay_segment(segment, service, on_error=errors.append):
+    for batch in replay_segment(segment, service, on_snapshot=on_snapshot, on_error=errors.append):
         for row in batch.to_pylist() if failure and errors else ():
             if row["kind"] == ERROR_KIND:
                 place = place_of(errors[0].__cause__ or errors[0])
                 raise ContainerError(
                     f"{service} {failure} at log position {row['log_position']}: {row['error']}{place}"
-                )
+                ) from (errors[0].__cause__ or errors[0])
         yield batch
 
 
@@ -484,4 +526,5 @@ if __name__ == "__main__":
     try:
         _write_rows(*sys.argv[1:])
     except ContainerError as failure:
-        raise SystemExit(" ".join(str(failure).splitlines())) from None
+        stack = "" if failure.__cause__ is None else user_stack_text(failure.__cause__)
+        raise SystemExit("\n".join([*stack.splitlines(), " ".join(str(failure).splitlines())])) from None

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from container.common.error_texts import message_of
+from container.common.error_texts import message_of, user_stack_text
 from container.common.object_path import load_object
 from container.testing.memory.check_findings import user_line
 from container.testing.memory.snapshotting_member import behaviour_of
@@ -40,6 +40,8 @@ class Result(msgspec.Struct, frozen=True):
     """Names of the environment variables that the service's code, no library's, has asked for."""
     error: str = ""
     """The exception of the service or the life, and its place, on one line; empty when neither raised."""
+    stack: str = ""
+    """The traceback of that from the user's first frame on, where it says more."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -59,24 +61,28 @@ def main() -> None:
     _play(given.member)
     variables = _note_variables()
     with _wall_clock(given) as pass_time, _threads(given):
-        service, life = (
-            load_object(given, name) if isinstance(given, str) else given
-            for given, name in zip(pickle.load(sys.stdin.buffer), ("service", "life"), strict=True)
-        )
         states: dict[int, tuple[bytes, ...]] = {}
-        error = ""
+        error = stack = ""
         try:
+            service, life = (
+                load_object(given, name) if isinstance(given, str) else given
+                for given, name in zip(pickle.load(sys.stdin.buffer), ("service", "life"), strict=True)
+            )
             states = behaviour_of(service, life, pass_time)
         except Exception as raised:
-            text = f"{type(raised).__name__}: {message_of(raised)}{user_line(raised)}"
-            error = text.encode("utf-8", "backslashreplace").decode()
+            error = _plain(f"{type(raised).__name__}: {message_of(raised)}{user_line(raised)}")
+            stack = _plain(user_stack_text(raised))
     digests = {
         position: hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in state)).hexdigest()
         for position, state in states.items()
     }
     sys.stdout.flush()
-    sys.stdout.buffer.write(RESULT + msgspec.json.encode(Result(digests, sorted(variables), error)))
+    sys.stdout.buffer.write(RESULT + msgspec.json.encode(Result(digests, sorted(variables), error, stack)))
     sys.stdout.flush()
+
+
+def _plain(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _play(member: str | None) -> None:

@@ -316,7 +316,10 @@ def _result(task: bytes, environment: Environment) -> Result:
         )
     result = msgspec.json.decode(last, type=Result)
     if result.error:
-        raise ContainerError(f"in a process with {shown(environment.aspects(), _SHOWN)}: {result.error}")
+        failure = ContainerError(f"in a process with {shown(environment.aspects(), _SHOWN)}: {result.error}")
+        if result.stack:
+            failure.add_note(result.stack)
+        raise failure
     return result
 
 
