@@ -104,7 +104,7 @@ def check_service(service):
                                  f"pass {service.__name__}()")
     if type(service).__module__ == "builtins":
         name = getattr(service, "__name__", None) if callable(service) else None
-        raise ConfigurationError(f"the service must be an instance of a class that is derived from "
+        raise ConfigurationError("the service must be an instance of a class that is derived from "
                                  f"container.ClusteredService, not " +
                                  (shown(service) if name is None else f"the function {name}: pass {name}()"))
     for name, parameters in CALLBACKS.items():
