@@ -16,6 +16,7 @@ from container.errors import ConfigurationError, ContainerError
 from container.node.dev_reload import Reloader
 from container.testing.memory.environments import Environment, _result
 from tests.documents import ROOT
+from tests.limits import LIMIT_S
 
 HELPER = """
 def outer():
@@ -68,7 +69,9 @@ def test_members_in_other_processes_print_the_traceback_with_its_cause(place: Pa
     (place / "traced_made.py").write_text(MADE)
     command = [sys.executable, "-m", "container", "dev", "traced_made:Service", "--members", "3"]
     environment = {"PYTHONPATH": f"{ROOT / 'src'}:{place}"}
-    done = subprocess.run(command, env=environment, cwd=place, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=place, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert done.returncode != 0
     (first, *_) = re.findall(r"^(member \d: )aeron-cluster: error: ", done.stderr, re.MULTILINE)
     of_one = [line for line in done.stderr.splitlines() if line.startswith(first)]

@@ -338,12 +338,12 @@ def test_a_start_without_a_file_leaves_no_copies_behind(tmp_path: Path, monkeypa
 
 
 HOLD = """
-import sys, time
+import signal
 from container.node.dev_reload import _new_copies
 copies, lock = _new_copies()
 (copies / "code.py").touch()
 print(copies, flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 

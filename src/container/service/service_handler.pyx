@@ -105,7 +105,7 @@ def check_service(service):
     if type(service).__module__ == "builtins":
         name = getattr(service, "__name__", None) if callable(service) else None
         raise ConfigurationError("the service must be an instance of a class that is derived from "
-                                 f"container.ClusteredService, not " +
+                                 "container.ClusteredService, not " +
                                  (shown(service) if name is None else f"the function {name}: pass {name}()"))
     for name, parameters in CALLBACKS.items():
         callback = getattr(service, name, None)
