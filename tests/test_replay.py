@@ -310,7 +310,7 @@ def test_a_purged_log_without_a_snapshot_can_not_be_replayed(tmp_path: Path) -> 
         ),
         ({"service": "tests.replay_services:Tally"}, "tests.replay_services has no Tally"),
         ({"service": lambda: 1 // 0}, "cannot be made: ZeroDivisionError"),
-        ({"service": dict}, "dict has no callback on_start"),
+        ({"service": dict}, "is derived from container.ClusteredService, not {}"),
     ],
 )
 def test_what_can_not_be_replayed_is_refused(tally: Tally, options: dict[str, Any], text: str) -> None:

@@ -284,7 +284,7 @@ def test_a_node_s_parts_take_what_properties_say_of_them(tmp_path: Path, monkeyp
         "aeron.term.buffer.length=64k\naeron.cluster.app.version=1.0.0\naeron.cluster.service.responder=false\n",
     )
     got: list[Any] = []
-    monkeypatch.setattr("container.node.node_command._run", lambda services, settings: got.append(settings))
+    monkeypatch.setattr("container.node.node_command._run", lambda services, settings, file: got.append(settings))
     options = node_parser(argparse.ArgumentParser, "node").parse_args(
         ["--config", str(toml), "--properties", str(java)]
     )
