@@ -911,7 +911,8 @@ def test_a_table_that_is_wrong_is_named_with_its_file_before_a_consensus_module_
         encoding="utf-8",
     )
     assert main(["node", "--config", str(file)]) == 2
-    assert f"{file}: {message}" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{file}: {message}" in line
     assert not (tmp_path / "node" / "cluster" / "recording.log").exists()
     assert not (tmp_path / "node" / "cluster" / "cluster-mark.dat").exists()
 

@@ -223,6 +223,15 @@ async def test_a_timeout_names_the_key_that_came_instead(kind: Kind, member: Pat
 
 
 @every_kind
+async def test_a_timeout_accuses_no_key_that_another_request_may_have(kind: Kind, member: PatientMember) -> None:
+    member.echo()
+    async with kind.connecting(member.members) as client:
+        with pytest.raises(RequestTimedOutError, match="no reply with key 8 within 0.5 s") as late:
+            await client.request(b"7:", key=8, timeout=0.5)
+    assert "correlate" not in str(late.value)
+
+
+@every_kind
 async def test_too_long_a_message_is_refused(kind: Kind, member: PatientMember) -> None:
     async with kind.connecting(member.members) as client:
         with pytest.raises(MessageTooLongError, match="max_message_length"):

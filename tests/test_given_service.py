@@ -11,6 +11,7 @@ import pytest
 import container
 from container import ClusteredService
 from container.errors import ConfigurationError
+from container.service.given_service import check_path
 from container.testing import MemoryMember
 from tests.test_check_command import check
 from tests.test_main import code_of
@@ -152,3 +153,12 @@ def test_check_names_the_fix_once(name: str, text: str, capsys: pytest.CaptureFi
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{MODULE}" in line
     assert text in line
+
+
+def test_a_path_of_an_instance_is_checked_before_the_process_that_uses_it() -> None:
+    for name in ("Good", "good"):
+        check_path(f"{MODULE}:{name}", "service")
+    with pytest.raises(ConfigurationError, match=rf"service='{MODULE}:underived': .* derived from"):
+        check_path(f"{MODULE}:underived", "service")
+    with pytest.raises(ConfigurationError, match=rf"service='{MODULE}:Underived': {re.escape(DERIVE)}"):
+        check_path(f"{MODULE}:Underived", "service")

@@ -420,7 +420,9 @@ class RequestTable:
         """A likely reason why no reply came, also in :attr:`Request.hint`: ``correlate`` makes another key of it."""
         if self._stray is not None and request.is_sent:
             (stray_session_id, key), came_ns = self._stray
-            if stray_session_id == session_id and came_ns >= request._sent_ns:
+            # One of the same type may be another reply to a request that was answered, or of another client's.
+            is_alike = type(key) is type(request.key)
+            if stray_session_id == session_id and came_ns >= request._sent_ns and not is_alike:
                 request.hint = (
                     f"; meanwhile correlate returned {shown(key)} for a message, and no request has that key: give "
                     "request() a key that is equal to what correlate returns"

@@ -239,13 +239,29 @@ def error_text(error: BaseException, *, has_message: bool = True) -> str:
     return f"{text}\n{stack_text(error, has_message=has_message)}"
 
 
-def stack_text(error: BaseException, *, has_message: bool = True, is_users: bool = False) -> str:
+def stack_text(error: BaseException, *, has_message: bool = True) -> str:
     """The traceback of an exception and of its causes, much as Python prints it.
 
-    The container's frames that have called the user's code stand behind it; with ``is_users`` they are left out, and so
-    are those that import modules.
+    The container's frames that have called the user's code stand behind it.
+    """
+    return _chain_text(*_chain(error), has_message=has_message, is_users=False)
+
+
+def user_stack_text(error: BaseException) -> str:
+    """As :func:`stack_text`, from the user's first frame on, without the frames that import modules.
+
+    Exceptions that have no frame of the user's are left out. It is empty when all are, and when it says no more than
+    one line with the exception and its place: there is one exception, with one such frame.
     """
     chain, left_out = _chain(error)
+    frames = {id(each): _user_frames(each)[0] for each in chain}
+    chain = [each for each in chain if frames[id(each)]]
+    if len(chain) + sum(len(frames[id(each)]) for each in chain) <= 2:
+        return ""
+    return _chain_text(chain, left_out, has_message=True, is_users=True)
+
+
+def _chain_text(chain: list[BaseException], left_out: int, *, has_message: bool, is_users: bool) -> str:
     parts = []
     for index in range(len(chain) - 1, -1, -1):
         parts.append(_one_text(chain[index], has_message, is_users))
@@ -254,18 +270,6 @@ def stack_text(error: BaseException, *, has_message: bool = True, is_users: bool
         elif index > 0:
             parts.append(_CAUSE if cause_of(chain[index - 1]) is not None else _CONTEXT)
     return shorten("\n\n".join(parts), TEXT_LENGTH_MAX - MESSAGE_LENGTH_MAX)
-
-
-def user_stack_text(error: BaseException) -> str:
-    """As :func:`stack_text`, from the user's first frame on, without the frames that import modules.
-
-    It is empty when no frame is of the user's, and when it says no more than one line with the exception and its place:
-    there is one exception, with one such frame.
-    """
-    chain, _left_out = _chain(error)
-    files = [code.co_filename for each in chain for code, _line in _user_frames(each)[0]]
-    is_users = any(not name.startswith(_LIBRARY) or "site-packages" in name for name in files)
-    return stack_text(error, is_users=True) if is_users and len(chain) + len(files) > 2 else ""
 
 
 def _is_importer(file_name: str) -> bool:
@@ -306,14 +310,14 @@ def _frames(error: BaseException) -> tuple[list[tuple[Any, int]], int]:
 
 
 def _user_frames(error: BaseException) -> tuple[list[tuple[Any, int]], int]:
-    """The same of the frames behind the container's own ones that have called the user's code, without importers."""
+    """The same from the first frame on that is of the user's code, without importers; of installed packages as well."""
     found: list[tuple[Any, int]] = []
     each: Any = _traceback_of(error)
     for _ in range(_FRAME_WALK_MAX):
         if each is None:
             break
         code = each.tb_frame.f_code
-        if not _is_importer(code.co_filename) and (found or not _is_own(code.co_filename)):
+        if not _is_importer(code.co_filename) and (found or _is_users(code.co_filename)):
             found.append((code, each.tb_lineno))
         each = each.tb_next
     left_out = max(0, len(found) - _FIRST_FRAMES - _LAST_FRAMES)
@@ -357,6 +361,11 @@ def _frame_lines(frames: list[tuple[Any, int]], begin: int, end: int, left_out: 
         if source:
             lines.append(f"    {source}")
     return lines
+
+
+def _is_users(file_name: str) -> bool:
+    is_library = file_name.startswith(_LIBRARY) and "site-packages" not in file_name
+    return not is_library and not _is_own(file_name)
 
 
 def _is_own(file_name: str) -> bool:

@@ -16,14 +16,14 @@ from container.common.error_texts import message_of, type_name
 from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import prints_json, report
 from container.common.main_program import Ending, report_crashes
-from container.common.object_path import load_object, search_current_directory
+from container.common.object_path import search_current_directory
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 from container.node.cluster_node import OF_BOTH, ClusterNode
 from container.node.members import PORT, check_size
 from container.node.service_process import ServiceProcess
 from container.operate.metrics_server import add_metrics_port, metrics_address, serve_metrics
-from container.service.given_service import check_maker, service_at
+from container.service.given_service import check_path, service_at
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import add_log_level, number, path
@@ -200,7 +200,7 @@ def _run_cluster(options: argparse.Namespace, settings: dict[str, Any]) -> None:
         metrics_address(metrics_port)
     search_current_directory()
     for each in options.services:
-        check_maker(load_object(each, "service"), f"service={shown(each)}")  # once, and before anything starts
+        check_path(each, "service")  # once, and before anything starts
     report_crashes()
     start = _Start()
     with Ending(start) as end:
@@ -324,7 +324,7 @@ def _run(
     make: Callable[[str], Any] = ServiceProcess if is_apart else lambda each: service_at(each, "service")
     if is_apart:
         for each in paths:
-            check_maker(load_object(each, "service"), f"service={shown(each)}")  # before anything starts
+            check_path(each, "service")  # before anything starts
     services: list[ClusteredService | ServiceHandler | ServiceProcess] = [make(each) for each in paths]
     report_crashes()
     start = _Start()

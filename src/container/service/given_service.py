@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from types import FunctionType
 from typing import Any
 
 from container.api import ClusteredService
-from container.common.object_path import check_can_be_made, create_object
+from container.common.object_path import check_can_be_made, create_object, load_object
 from container.common.values import shown
 from container.errors import ConfigurationError
 from container.service.service_handler import CALLBACKS, ServiceHandler, check_service
@@ -24,6 +25,15 @@ def service_at(path: str, setting: str) -> Any:
         )
     check_given(service, f"{setting}={shown(path)}")
     return service
+
+
+def check_path(path: str, setting: str) -> None:
+    """Refuse what :func:`service_at` would refuse, but for what only making the service shows."""
+    found, what = load_object(path, setting), f"{setting}={shown(path)}"
+    if isinstance(found, type | FunctionType):
+        check_maker(found, what)
+    else:
+        check_given(found, what)
 
 
 def check_given(service: object, what: str) -> None:

@@ -286,7 +286,7 @@ def check_memory(
     The life must end as it began: with its sessions closed, and nothing more for the service to keep. Memory that grows
     then is kept by mistake. With ``messages``, lives repeat until the log has had that many messages, instead of
     ``times`` lives: a million messages reveal a leak of one byte each. Other threads should rest meanwhile. Nothing is
-    logged: a handler that keeps records, as pytest's does, would grow.
+    logged in the whole process: a handler that keeps records, as pytest's does, would grow.
 
     Raises:
         MemoryGrowthError: memory grew by more than ``limit`` bytes; the text has the lines that allocated most of it.

@@ -1560,7 +1560,8 @@ class ClusterWorld(ABC):
         # A tool's pending request is done first.
         self.until(lambda: leader.value("control_toggle") == NEUTRAL, 300)
         limit_ms = 8_000
-        if leader.value("module_state") == SUSPENDED:
+        is_resumed = leader.value("module_state") == SUSPENDED
+        if is_resumed:
             leader.set_toggle(RESUME)
             self.run_for(100)
             # The leader reads now what clients asked for meanwhile: as many sessions as it takes, of clients long gone.
@@ -1568,9 +1569,9 @@ class ClusterWorld(ABC):
         self._open_session()
 
         def has_session() -> bool:
-            if not self.clients:
+            if is_resumed and not self.clients:
                 self._open_session()
-            return self.clients[-1].is_connected
+            return bool(self.clients) and self.clients[-1].is_connected
 
         self.await_(has_session, limit_ms, "a session")
         self._serve(self.clients[-1])
