@@ -317,7 +317,8 @@ def _user_frames(error: BaseException) -> tuple[list[tuple[Any, int]], int]:
         if each is None:
             break
         code = each.tb_frame.f_code
-        if not _is_importer(code.co_filename) and (found or _is_users(code.co_filename)):
+        is_users = not is_of_standard_library(code.co_filename) and not _is_own(code.co_filename)
+        if not _is_importer(code.co_filename) and (found or is_users):
             found.append((code, each.tb_lineno))
         each = each.tb_next
     left_out = max(0, len(found) - _FIRST_FRAMES - _LAST_FRAMES)
@@ -363,9 +364,9 @@ def _frame_lines(frames: list[tuple[Any, int]], begin: int, end: int, left_out: 
     return lines
 
 
-def _is_users(file_name: str) -> bool:
-    is_library = file_name.startswith(_LIBRARY) and "site-packages" not in file_name
-    return not is_library and not _is_own(file_name)
+def is_of_standard_library(file_name: str) -> bool:
+    """Whether a frame is of Python's own modules, and not of an installed package."""
+    return file_name.startswith(_LIBRARY) and "site-packages" not in file_name
 
 
 def _is_own(file_name: str) -> bool:

@@ -11,13 +11,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from container.common.callbacks import misspelled, signature_text, takes
-from container.common.error_texts import message_of, shorten
+from container.common.error_texts import is_of_standard_library, message_of, shorten
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 
 _MESSAGE_LENGTH = 500
 _PATH_LENGTH = 200
-_LIBRARY = str(Path(importlib.__file__).parents[1])
 _OURS = (__name__, "importlib")
 
 
@@ -135,7 +134,7 @@ def place_of(error: BaseException) -> str:
         for frame, line in traceback.walk_tb(error.__traceback__)
         if frame.f_globals.get("__name__") not in _OURS and not frame.f_code.co_filename.startswith("<frozen importlib")
     ]
-    own = [each for each in frames if not each[0].startswith(_LIBRARY) and "site-packages" not in each[0]]
+    own = [each for each in frames if not is_of_standard_library(each[0]) and "site-packages" not in each[0]]
     for name, line, function in (own or frames)[-1:]:
         return f' (File "{shown(name, _PATH_LENGTH)[1:-1]}", line {line}, in {function})'
     return ""

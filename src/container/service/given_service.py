@@ -28,7 +28,7 @@ def service_at(path: str, setting: str) -> Any:
 
 
 def check_path(path: str, setting: str) -> None:
-    """Refuse what :func:`service_at` would refuse, but for what only making the service shows."""
+    """Refuse as :func:`service_at`, and make no service: a function may yet fail, or make something else."""
     found, what = load_object(path, setting), f"{setting}={shown(path)}"
     if isinstance(found, type | FunctionType):
         check_maker(found, what)
